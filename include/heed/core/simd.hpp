@@ -1,0 +1,206 @@
+// The one header that sees xsimd: a vector type of the widest instruction set the flags allow, and what kernels do with it.
+//
+// xsimd 8.1 to 14 differ in names and, on AVX-512, in whether fma is fused; that is settled here. Kernels never name
+// xsimd, call these functions with `simd::` in front (else argument-dependent lookup finds xsimd's too), never write a·b + c (the compiler might or might not fuse it), and treat tails by padded loads through the same
+// formula, so that a value's bits do not depend on the lane it was computed in.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <xsimd/xsimd.hpp>
+
+#include "heed/core/scalar.hpp"
+#include "heed/core/view.hpp"
+
+namespace heed::inline HEED_ABI::simd {
+
+// A vector of float or double.
+template <class A>
+using Vec = xsimd::batch<A>;
+
+// Its number of lanes.
+template <class A>
+inline constexpr Index width = static_cast<Index>(Vec<A>::size);
+
+template <class A>
+using Mask = typename Vec<A>::batch_bool_type;
+
+template <class A>
+HEED_INLINE Vec<A> broadcast(A value) noexcept {
+  return Vec<A>(value);
+}
+
+// ------------------------------------------------------------------------------------------------------- load and store
+// Unaligned always: heed promises nothing about the user's pointers. 16-bit types are widened to float.
+HEED_INLINE Vec<float> load(const float* from) noexcept { return Vec<float>::load_unaligned(from); }
+HEED_INLINE Vec<double> load(const double* from) noexcept { return Vec<double>::load_unaligned(from); }
+
+template <class T>
+  requires(std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>)
+HEED_INLINE Vec<float> load(const T* from) noexcept {
+  alignas(64) float lanes[width<float>];
+  for (Index i = 0; i < width<float>; ++i) lanes[i] = widen(from[i]);
+  return Vec<float>::load_aligned(lanes);
+}
+
+HEED_INLINE void store(float* to, Vec<float> value) noexcept { value.store_unaligned(to); }
+HEED_INLINE void store(double* to, Vec<double> value) noexcept { value.store_unaligned(to); }
+
+template <class T>
+  requires(std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>)
+HEED_INLINE void store(T* to, Vec<float> value) noexcept {
+  alignas(64) float lanes[width<float>];
+  value.store_aligned(lanes);
+  for (Index i = 0; i < width<float>; ++i) to[i] = narrow<T>(lanes[i]);
+}
+
+// The first `count` lanes from memory (0 ≤ count ≤ width), the others `fill`; never reads past the end.
+template <class T>
+HEED_INLINE Vec<accumulator_t<T>> load_partial(const T* from, Index count, accumulator_t<T> fill = 0) noexcept {
+  using A = accumulator_t<T>;
+  if (count >= width<A>) return load(from);
+  alignas(64) A lanes[width<A>];
+  for (Index i = 0; i < width<A>; ++i) lanes[i] = i < count ? widen(from[i]) : fill;
+  return Vec<A>::load_aligned(lanes);
+}
+
+template <class T>
+HEED_INLINE void store_partial(T* to, Index count, Vec<accumulator_t<T>> value) noexcept {
+  using A = accumulator_t<T>;
+  if (count >= width<A>) return store(to, value);
+  alignas(64) A lanes[width<A>];
+  value.store_aligned(lanes);
+  for (Index i = 0; i < count; ++i) to[i] = narrow<T>(lanes[i]);
+}
+
+// ----------------------------------------------------------------------------------------------------------- arithmetic
+// a · b + c with one rounding where the machine has it (HEED_FMA), the same in vectors and scalars.
+template <class A>
+HEED_INLINE Vec<A> fma(Vec<A> a, Vec<A> b, Vec<A> c) noexcept {
+#if defined(__AVX512F__)  // xsimd 8.1 multiplies, then adds, on AVX-512
+  if constexpr (std::is_same_v<A, float>) {
+    return Vec<A>(_mm512_fmadd_ps(a, b, c));
+  } else {
+    return Vec<A>(_mm512_fmadd_pd(a, b, c));
+  }
+#else
+  return xsimd::fma(a, b, c);
+#endif
+}
+HEED_INLINE float fma(float a, float b, float c) noexcept {
+#if HEED_FMA
+  return std::fma(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+HEED_INLINE double fma(double a, double b, double c) noexcept {
+#if HEED_FMA
+  return std::fma(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+template <class A>
+HEED_INLINE Vec<A> max(Vec<A> a, Vec<A> b) noexcept {
+  return xsimd::max(a, b);
+}
+template <class A>
+HEED_INLINE Vec<A> min(Vec<A> a, Vec<A> b) noexcept {
+  return xsimd::min(a, b);
+}
+template <class A>
+HEED_INLINE Vec<A> abs(Vec<A> a) noexcept {
+  return xsimd::abs(a);
+}
+template <class A>
+HEED_INLINE Vec<A> sqrt(Vec<A> a) noexcept {
+  return xsimd::sqrt(a);
+}
+template <class A>
+HEED_INLINE Vec<A> select(Mask<A> condition, Vec<A> yes, Vec<A> no) noexcept {
+  return xsimd::select(condition, yes, no);
+}
+template <class A>
+HEED_INLINE Mask<A> is_nan(Vec<A> a) noexcept {
+  return !(a == a);  // xsimd 8.1 compares != "ordered" on AVX: false for NaN
+}
+
+// Lanes combined as a balanced tree: lane i with lane i + width / 2, and so on. The order is part of a result's bits.
+template <class A, class Combine>
+HEED_INLINE A reduce(Vec<A> value, Combine combine) noexcept {
+  alignas(64) A lanes[width<A>];
+  value.store_aligned(lanes);
+  for (Index half = width<A> / 2; half > 0; half /= 2) {
+    for (Index i = 0; i < half; ++i) lanes[i] = combine(lanes[i], lanes[i + half]);
+  }
+  return lanes[0];
+}
+template <class A>
+HEED_INLINE A reduce_add(Vec<A> value) noexcept {
+  return reduce<A>(value, [](A a, A b) { return a + b; });
+}
+// The largest lane; NaN in any lane gives NaN or the largest of the others.
+template <class A>
+HEED_INLINE A reduce_max(Vec<A> value) noexcept {
+  return reduce<A>(value, [](A a, A b) { return a < b ? b : a; });
+}
+
+// -------------------------------------------------------------------------------------------------------------- exp
+namespace detail {
+
+template <class A>
+struct ExpConstants;
+template <>
+struct ExpConstants<float> {
+  using Integer = std::int32_t;
+  static constexpr float shift = 12582912.0F;  // 1.5 · 2^23: adding it leaves the integer in the low bits
+  static constexpr float ln2_high = 0.693359375F;
+  static constexpr float ln2_low = -2.12194440e-4F;
+  static constexpr float lowest = -87.33654F;  // ln of the least normal number
+  static constexpr int mantissa_bits = 23;
+  static constexpr Integer bias = 127;
+  static constexpr int degree = 7;
+};
+template <>
+struct ExpConstants<double> {
+  using Integer = std::int64_t;
+  static constexpr double shift = 6755399441055744.0;  // 1.5 · 2^52
+  static constexpr double ln2_high = 6.93145751953125e-1;
+  static constexpr double ln2_low = 1.42860682030941723212e-6;
+  static constexpr double lowest = -708.3964185322641;
+  static constexpr int mantissa_bits = 52;
+  static constexpr Integer bias = 1023;
+  static constexpr int degree = 13;
+};
+
+}  // namespace detail
+
+// e^x for x ≤ 0, within 2 units in the last place: what softmax, φ and the sigmoid need. exp(−inf) is exactly 0, so is
+// everything whose result would be subnormal; NaN stays NaN. (For x > 0 the result is wrong.)
+//
+// x = n ln 2 + r with |r| ≤ ln 2 / 2 (Cody and Waite's two-part ln 2); e^r by its Taylor polynomial, whose next term is
+// below a quarter of an ulp; 2^n by shifting n into the exponent.
+template <class A>
+HEED_INLINE Vec<A> exp_nonpositive(Vec<A> x) noexcept {
+  using C = detail::ExpConstants<A>;
+  using Integers = xsimd::batch<typename C::Integer>;
+  const Vec<A> bounded = simd::max(x, simd::broadcast<A>(C::lowest));
+  const Vec<A> shifted = simd::fma(bounded, simd::broadcast<A>(A(1.44269504088896340736L)), simd::broadcast<A>(C::shift));
+  const Vec<A> n = shifted - simd::broadcast<A>(C::shift);
+  Vec<A> r = simd::fma(n, simd::broadcast<A>(-C::ln2_high), bounded);
+  r = simd::fma(n, simd::broadcast<A>(-C::ln2_low), r);
+
+  constexpr A reciprocal_factorial[] = {A(1),           A(1),           A(1.0L / 2),       A(1.0L / 6),      A(1.0L / 24),
+                                        A(1.0L / 120),  A(1.0L / 720),  A(1.0L / 5040),    A(1.0L / 40320),  A(1.0L / 362880),
+                                        A(1.0L / 3628800), A(1.0L / 39916800), A(1.0L / 479001600), A(1.0L / 6227020800.0L)};
+  Vec<A> power = simd::broadcast<A>(reciprocal_factorial[C::degree]);
+  for (int i = C::degree - 1; i >= 0; --i) power = simd::fma(power, r, simd::broadcast<A>(reciprocal_factorial[i]));
+
+  const Integers bits = (xsimd::bitwise_cast<Integers>(shifted) + Integers(C::bias)) << C::mantissa_bits;
+  const Vec<A> result = power * xsimd::bitwise_cast<Vec<A>>(bits);
+  return simd::select<A>(x < simd::broadcast<A>(C::lowest), simd::broadcast<A>(0), simd::select<A>(simd::is_nan<A>(x), x, result));
+}
+
+}  // namespace heed::inline HEED_ABI::simd
