@@ -8,7 +8,8 @@
 #error "heed needs C++20: compile with -std=c++20 (or link the CMake target heed::heed, which asks for it)."
 #endif
 
-// A query without keys, and a masked key, are infinities in the scores. -ffast-math lets the compiler assume there are none.
+// A query without keys, and a masked key, are infinities in the scores. -ffast-math lets the compiler assume there are
+// none.
 #if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
 #error "heed needs infinities and NaN: compile without -ffast-math / -ffinite-math-only."
 #endif

@@ -69,7 +69,8 @@ inline void print_and_abort(const Problem& problem) {
 inline ErrorHandler error_handler = print_and_abort;
 }  // namespace detail
 
-// Sets what happens on an error in code built with -fno-exceptions; returns the handler in force before. Not thread-safe.
+// Sets what happens on an error in code built with -fno-exceptions; returns the handler in force before. Not
+// thread-safe.
 inline ErrorHandler set_error_handler(ErrorHandler handler) {
   const ErrorHandler before = detail::error_handler;
   detail::error_handler = handler;

@@ -18,8 +18,8 @@ class Cpu : public Simd {
   int concurrency() const { return executor_.concurrency(); }
   const Executor& executor() const noexcept { return executor_; }
 
-  // Calls part(begin, count, worker) on disjoint ranges that cover 0 … count − 1. Ranges hold at least `grain` items (but
-  // the last), so that small work runs on the calling thread.
+  // Calls part(begin, count, worker) on disjoint ranges that cover 0 … count − 1. Ranges hold at least `grain` items
+  // (but the last), so that small work runs on the calling thread.
   template <class F>
   void for_ranges(Index count, Index grain, F&& part) const {
     if (count <= 0) return;

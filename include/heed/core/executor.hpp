@@ -1,4 +1,5 @@
-// Executor: who runs the parts of a layer. Serial by default, OpenMP (heed/core/openmp_executor.hpp), or the caller's own pool.
+// Executor: who runs the parts of a layer. Serial by default, OpenMP (heed/core/openmp_executor.hpp), or the caller's
+// own pool.
 #pragma once
 
 #include <concepts>
@@ -13,10 +14,13 @@ namespace heed {
 class PartFunction {
  public:
   template <class F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, PartFunction> && std::is_invocable_v<F&, Index, int>)
-  HEED_INLINE PartFunction(F&& function) noexcept  // the callable outlives parallel_for, which waits
+  requires(!std::is_same_v<std::remove_cvref_t<F>, PartFunction> && std::is_invocable_v<F&, Index, int>) HEED_INLINE
+      PartFunction(F&& function)
+  noexcept  // the callable outlives parallel_for, which waits
       : object_(const_cast<void*>(static_cast<const void*>(std::addressof(function)))),
-        call_([](void* object, Index index, int worker) { (*static_cast<std::remove_reference_t<F>*>(object))(index, worker); }) {}
+        call_([](void* object, Index index, int worker) {
+          (*static_cast<std::remove_reference_t<F>*>(object))(index, worker);
+        }) {}
   HEED_INLINE void operator()(Index index, int worker) const { call_(object_, index, worker); }
 
  private:
@@ -39,8 +43,8 @@ class Executor {
   HEED_INLINE Executor() noexcept = default;
 
   template <ParallelFor Pool>
-    requires(!std::is_same_v<std::remove_cv_t<Pool>, Executor>)
-  HEED_INLINE Executor(Pool& pool) noexcept
+  requires(!std::is_same_v<std::remove_cv_t<Pool>, Executor>) HEED_INLINE Executor(Pool& pool)
+  noexcept
       : pool_(std::addressof(pool)),
         concurrency_([](void* self) { return static_cast<int>(static_cast<Pool*>(self)->concurrency()); }),
         run_([](void* self, Index count, PartFunction part) { static_cast<Pool*>(self)->parallel_for(count, part); }) {}

@@ -81,8 +81,8 @@ using accumulator_t = typename detail::AccumulatorOf<std::remove_cv_t<T>>::type;
 
 // The element types of tensors.
 template <class T>
-concept Scalar = std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, bfloat16> ||
-                 std::is_same_v<T, float16>;
+concept Scalar =
+    std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>;
 
 // T -> accumulator_t<T>; exact.
 template <Scalar T>

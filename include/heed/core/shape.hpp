@@ -1,4 +1,5 @@
-// Checking shapes at a door: the one place that says "expected [2, 128, 2, 64] (batch, seq, kv heads, head dim), got …".
+// Checking shapes at a door: the one place that says "expected [2, 128, 2, 64] (batch, seq, kv heads, head dim), got
+// …".
 #pragma once
 
 #include <initializer_list>
@@ -101,7 +102,6 @@ inline Problem check_shape(const char* door, const char* tensor, const detail::S
       Problem problem = problem_at(ErrorKind::shape, door, tensor);
       return problem.append(fault).append(", got stride ").append(stride).append(" on axis ").append(names[axis].name);
     }
-    
   }
   return {};
 }
@@ -148,7 +148,8 @@ template <class T, int Rank>
 Problem check_in_place(const char* door, const View<T, Rank>& out, const View<const T, Rank>& input,
                        const char* input_name) noexcept {
   bool same = out.data_handle() == input.data_handle();
-  for (int axis = 0; axis < Rank; ++axis) same = same && (out.extent(axis) <= 1 || out.stride(axis) == input.stride(axis));
+  for (int axis = 0; axis < Rank; ++axis)
+    same = same && (out.extent(axis) <= 1 || out.stride(axis) == input.stride(axis));
   return same ? Problem() : check_disjoint(door, out, input, input_name);
 }
 

@@ -1,8 +1,10 @@
-// The one header that sees xsimd: a vector type of the widest instruction set the flags allow, and what kernels do with it.
+// The one header that sees xsimd: a vector type of the widest instruction set the flags allow, and what kernels do with
+// it.
 //
 // xsimd 8.1 to 14 differ in names and, on AVX-512, in whether fma is fused; that is settled here. Kernels never name
-// xsimd, call these functions with `simd::` in front (else argument-dependent lookup finds xsimd's too), never write a·b + c (the compiler might or might not fuse it), and treat tails by padded loads through the same
-// formula, so that a value's bits do not depend on the lane it was computed in.
+// xsimd, call these functions with `simd::` in front (else argument-dependent lookup finds xsimd's too), never write
+// a·b + c (the compiler might or might not fuse it), and treat tails by padded loads through the same formula, so that
+// a value's bits do not depend on the lane it was computed in.
 #pragma once
 
 #include <cmath>
@@ -30,25 +32,33 @@ HEED_INLINE Vec<A> broadcast(A value) noexcept {
   return Vec<A>(value);
 }
 
-// ------------------------------------------------------------------------------------------------------- load and store
-// Unaligned always: heed promises nothing about the user's pointers. 16-bit types are widened to float.
-HEED_INLINE Vec<float> load(const float* from) noexcept { return Vec<float>::load_unaligned(from); }
-HEED_INLINE Vec<double> load(const double* from) noexcept { return Vec<double>::load_unaligned(from); }
+// ------------------------------------------------------------------------------------------------------- load and
+// store Unaligned always: heed promises nothing about the user's pointers. 16-bit types are widened to float.
+HEED_INLINE Vec<float> load(const float* from) noexcept {
+  return Vec<float>::load_unaligned(from);
+}
+HEED_INLINE Vec<double> load(const double* from) noexcept {
+  return Vec<double>::load_unaligned(from);
+}
 
 template <class T>
-  requires(std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>)
-HEED_INLINE Vec<float> load(const T* from) noexcept {
+requires(std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>) HEED_INLINE Vec<float> load(const T* from)
+noexcept {
   alignas(64) float lanes[width<float>];
   for (Index i = 0; i < width<float>; ++i) lanes[i] = widen(from[i]);
   return Vec<float>::load_aligned(lanes);
 }
 
-HEED_INLINE void store(float* to, Vec<float> value) noexcept { value.store_unaligned(to); }
-HEED_INLINE void store(double* to, Vec<double> value) noexcept { value.store_unaligned(to); }
+HEED_INLINE void store(float* to, Vec<float> value) noexcept {
+  value.store_unaligned(to);
+}
+HEED_INLINE void store(double* to, Vec<double> value) noexcept {
+  value.store_unaligned(to);
+}
 
 template <class T>
-  requires(std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>)
-HEED_INLINE void store(T* to, Vec<float> value) noexcept {
+requires(std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>) HEED_INLINE
+    void store(T* to, Vec<float> value) noexcept {
   alignas(64) float lanes[width<float>];
   value.store_aligned(lanes);
   for (Index i = 0; i < width<float>; ++i) to[i] = narrow<T>(lanes[i]);
@@ -73,8 +83,8 @@ HEED_INLINE void store_partial(T* to, Index count, Vec<accumulator_t<T>> value) 
   for (Index i = 0; i < count; ++i) to[i] = narrow<T>(lanes[i]);
 }
 
-// ----------------------------------------------------------------------------------------------------------- arithmetic
-// a · b + c with one rounding where the machine has it (HEED_FMA), the same in vectors and scalars.
+// -----------------------------------------------------------------------------------------------------------
+// arithmetic a · b + c with one rounding where the machine has it (HEED_FMA), the same in vectors and scalars.
 template <class A>
 HEED_INLINE Vec<A> fma(Vec<A> a, Vec<A> b, Vec<A> c) noexcept {
 #if defined(__AVX512F__)  // xsimd 8.1 multiplies, then adds, on AVX-512
@@ -187,20 +197,33 @@ HEED_INLINE Vec<A> exp_nonpositive(Vec<A> x) noexcept {
   using C = detail::ExpConstants<A>;
   using Integers = xsimd::batch<typename C::Integer>;
   const Vec<A> bounded = simd::max(x, simd::broadcast<A>(C::lowest));
-  const Vec<A> shifted = simd::fma(bounded, simd::broadcast<A>(A(1.44269504088896340736L)), simd::broadcast<A>(C::shift));
+  const Vec<A> shifted =
+      simd::fma(bounded, simd::broadcast<A>(A(1.44269504088896340736L)), simd::broadcast<A>(C::shift));
   const Vec<A> n = shifted - simd::broadcast<A>(C::shift);
   Vec<A> r = simd::fma(n, simd::broadcast<A>(-C::ln2_high), bounded);
   r = simd::fma(n, simd::broadcast<A>(-C::ln2_low), r);
 
-  constexpr A reciprocal_factorial[] = {A(1),           A(1),           A(1.0L / 2),       A(1.0L / 6),      A(1.0L / 24),
-                                        A(1.0L / 120),  A(1.0L / 720),  A(1.0L / 5040),    A(1.0L / 40320),  A(1.0L / 362880),
-                                        A(1.0L / 3628800), A(1.0L / 39916800), A(1.0L / 479001600), A(1.0L / 6227020800.0L)};
+  constexpr A reciprocal_factorial[] = {A(1),
+                                        A(1),
+                                        A(1.0L / 2),
+                                        A(1.0L / 6),
+                                        A(1.0L / 24),
+                                        A(1.0L / 120),
+                                        A(1.0L / 720),
+                                        A(1.0L / 5040),
+                                        A(1.0L / 40320),
+                                        A(1.0L / 362880),
+                                        A(1.0L / 3628800),
+                                        A(1.0L / 39916800),
+                                        A(1.0L / 479001600),
+                                        A(1.0L / 6227020800.0L)};
   Vec<A> power = simd::broadcast<A>(reciprocal_factorial[C::degree]);
   for (int i = C::degree - 1; i >= 0; --i) power = simd::fma(power, r, simd::broadcast<A>(reciprocal_factorial[i]));
 
   const Integers bits = (xsimd::bitwise_cast<Integers>(shifted) + Integers(C::bias)) << C::mantissa_bits;
   const Vec<A> result = power * xsimd::bitwise_cast<Vec<A>>(bits);
-  return simd::select<A>(x < simd::broadcast<A>(C::lowest), simd::broadcast<A>(0), simd::select<A>(simd::is_nan<A>(x), x, result));
+  return simd::select<A>(x < simd::broadcast<A>(C::lowest), simd::broadcast<A>(0),
+                         simd::select<A>(simd::is_nan<A>(x), x, result));
 }
 
 }  // namespace heed::inline HEED_ABI::simd

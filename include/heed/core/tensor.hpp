@@ -9,8 +9,9 @@
 
 namespace heed {
 
-// Owns 64-byte-aligned memory of `Rank` axes; copies are deep, moves are cheap, elements start at zero. Converts to View wherever one is asked for.
-// Allocation: in the constructors and in copies; std::bad_alloc (abort without exceptions) if there is no memory.
+// Owns 64-byte-aligned memory of `Rank` axes; copies are deep, moves are cheap, elements start at zero. Converts to
+// View wherever one is asked for. Allocation: in the constructors and in copies; std::bad_alloc (abort without
+// exceptions) if there is no memory.
 template <class T, int Rank, class Space = Host>
 class Tensor {
   static_assert(std::is_trivially_copyable_v<T>, "tensor elements are plain numbers");
@@ -24,8 +25,7 @@ class Tensor {
 
   // All zero.
   template <class I>
-    requires std::is_integral_v<I>
-  HEED_INLINE explicit Tensor(const I (&extents)[Rank]) {
+  requires std::is_integral_v<I> HEED_INLINE explicit Tensor(const I (&extents)[Rank]) {
     Index list[Rank];
     for (int axis = 0; axis < Rank; ++axis) list[axis] = static_cast<Index>(extents[axis]);
     view_ = View<T, Rank>(nullptr, list);
@@ -59,9 +59,7 @@ class Tensor {
     swap(moved);
     return *this;
   }
-  HEED_INLINE ~Tensor() {
-    ::operator delete(static_cast<void*>(view_.data_handle()), std::align_val_t{alignment});
-  }
+  HEED_INLINE ~Tensor() { ::operator delete (static_cast<void*>(view_.data_handle()), std::align_val_t{alignment}); }
 
   HEED_INLINE void swap(Tensor& other) noexcept { std::swap(view_, other.view_); }
 
@@ -80,13 +78,9 @@ class Tensor {
   HEED_INLINE std::span<const T> span() const noexcept { return view().span(); }
 
   template <class... I>
-    requires(sizeof...(I) == Rank)
-  HEED_INLINE T& operator()(I... indices) noexcept {
-    return view_(indices...);
-  }
+  requires(sizeof...(I) == Rank) HEED_INLINE T& operator()(I... indices) noexcept { return view_(indices...); }
   template <class... I>
-    requires(sizeof...(I) == Rank)
-  HEED_INLINE const T& operator()(I... indices) const noexcept {
+  requires(sizeof...(I) == Rank) HEED_INLINE const T& operator()(I... indices) const noexcept {
     return view_(indices...);
   }
 
@@ -101,7 +95,7 @@ class Tensor {
 
   // Gives view_, whose extents are set, memory of its own.
   HEED_INLINE void allocate() {
-    T* data = view_.empty() ? nullptr : static_cast<T*>(::operator new(bytes(), std::align_val_t{alignment}));
+    T* data = view_.empty() ? nullptr : static_cast<T*>(::operator new (bytes(), std::align_val_t{alignment}));
     Index list[Rank];
     for (int axis = 0; axis < Rank; ++axis) list[axis] = view_.extent(axis);
     view_ = View<T, Rank>(data, list);

@@ -35,8 +35,7 @@ class View {
 
   // Row-major and contiguous: View<float, 2> x(data, {rows, columns}).
   template <class I>
-    requires std::is_integral_v<I>
-  HEED_INLINE constexpr View(T* data, const I (&extents)[Rank]) noexcept : data_(data) {
+  requires std::is_integral_v<I> HEED_INLINE constexpr View(T* data, const I (&extents)[Rank]) noexcept : data_(data) {
     Index stride = 1;
     for (int axis = Rank - 1; axis >= 0; --axis) {
       extents_[axis] = static_cast<Index>(extents[axis]);
@@ -47,8 +46,9 @@ class View {
 
   // With strides, counted in elements.
   template <class I, class S>
-    requires std::is_integral_v<I> && std::is_integral_v<S>
-  HEED_INLINE constexpr View(T* data, const I (&extents)[Rank], const S (&strides)[Rank]) noexcept : data_(data) {
+  requires std::is_integral_v<I> && std::is_integral_v<S> HEED_INLINE constexpr View(T* data, const I (&extents)[Rank],
+                                                                                     const S (&strides)[Rank]) noexcept
+      : data_(data) {
     for (int axis = 0; axis < Rank; ++axis) {
       extents_[axis] = static_cast<Index>(extents[axis]);
       strides_[axis] = static_cast<Index>(strides[axis]);
@@ -57,13 +57,15 @@ class View {
 
   // A span is a view of one axis.
   template <class U, std::size_t Extent>
-    requires(Rank == 1 && std::is_convertible_v<U (*)[], T (*)[]> && std::is_same_v<Space, Host>)
-  HEED_INLINE constexpr View(std::span<U, Extent> span) noexcept : View(span.data(), {static_cast<Index>(span.size())}) {}
+  requires(Rank == 1 && std::is_convertible_v<U (*)[], T (*)[]> && std::is_same_v<Space, Host>) HEED_INLINE
+      constexpr View(std::span<U, Extent> span) noexcept
+      : View(span.data(), {static_cast<Index>(span.size())}) {}
 
   // View<T> -> View<const T>.
   template <class U>
-    requires(!std::is_same_v<U, T> && std::is_same_v<const U, T>)
-  HEED_INLINE constexpr View(const View<U, Rank, Space>& other) noexcept : data_(other.data_handle()) {
+  requires(!std::is_same_v<U, T> && std::is_same_v<const U, T>) HEED_INLINE
+      constexpr View(const View<U, Rank, Space>& other) noexcept
+      : data_(other.data_handle()) {
     for (int axis = 0; axis < Rank; ++axis) {
       extents_[axis] = other.extent(axis);
       strides_[axis] = other.stride(axis);
@@ -97,15 +99,13 @@ class View {
   }
 
   template <class... I>
-    requires(sizeof...(I) == Rank)
-  HEED_INLINE constexpr T& operator()(I... indices) const noexcept {
+  requires(sizeof...(I) == Rank) HEED_INLINE constexpr T& operator()(I... indices) const noexcept {
     return *pointer(static_cast<Index>(indices)...);
   }
 
   // The address of an element, or of the first one under the leading indices given: row(b, t) of a [B, T, H, D] view.
   template <class... I>
-    requires(sizeof...(I) <= Rank)
-  HEED_INLINE constexpr T* pointer(I... indices) const noexcept {
+  requires(sizeof...(I) <= Rank) HEED_INLINE constexpr T* pointer(I... indices) const noexcept {
     const Index list[] = {static_cast<Index>(indices)..., 0};
     Index offset = 0;
     for (int axis = 0; axis < static_cast<int>(sizeof...(I)); ++axis) offset += list[axis] * strides_[axis];
@@ -113,9 +113,7 @@ class View {
   }
 
   // The view under index `index` of the first axis.
-  HEED_INLINE constexpr View<T, Rank - 1, Space> operator[](Index index) const noexcept
-    requires(Rank > 1)
-  {
+  HEED_INLINE constexpr View<T, Rank - 1, Space> operator[](Index index) const noexcept requires(Rank > 1) {
     Index extents[Rank - 1] = {};
     Index strides[Rank - 1] = {};
     for (int axis = 1; axis < Rank; ++axis) {
@@ -149,9 +147,7 @@ class View {
   }
 
   // [..., outer, inner] -> [..., outer · inner]: heads as one row. The last two axes must be contiguous together.
-  HEED_INLINE constexpr View<T, Rank - 1, Space> merge_last() const noexcept
-    requires(Rank > 1)
-  {
+  HEED_INLINE constexpr View<T, Rank - 1, Space> merge_last() const noexcept requires(Rank > 1) {
     HEED_ASSERT(extents_[Rank - 2] <= 1 || strides_[Rank - 2] == extents_[Rank - 1] * strides_[Rank - 1]);
     Index extents[Rank - 1] = {};
     Index strides[Rank - 1] = {};

@@ -23,7 +23,7 @@ class Workspace {
 
   // Owns `bytes` of memory, aligned to 64.
   HEED_INLINE explicit Workspace(std::size_t bytes) : size_(round_up(bytes)) {
-    if (size_ > 0) memory_ = static_cast<std::byte*>(::operator new(size_, std::align_val_t{alignment}));
+    if (size_ > 0) memory_ = static_cast<std::byte*>(::operator new (size_, std::align_val_t{alignment}));
     owned_ = memory_;
   }
 
@@ -45,7 +45,7 @@ class Workspace {
     swap(moved);
     return *this;
   }
-  HEED_INLINE ~Workspace() { ::operator delete(static_cast<void*>(owned_), std::align_val_t{alignment}); }
+  HEED_INLINE ~Workspace() { ::operator delete (static_cast<void*>(owned_), std::align_val_t{alignment}); }
 
   // A workspace without memory that counts what would be taken.
   HEED_INLINE static Workspace measuring() noexcept {
@@ -59,7 +59,8 @@ class Workspace {
   // The most bytes that were taken at one time.
   HEED_INLINE std::size_t size_needed() const noexcept { return needed_; }
 
-  // Room for `count` elements, 64-byte aligned; null while measuring. Doors check the size first: there is no way to fail.
+  // Room for `count` elements, 64-byte aligned; null while measuring. Doors check the size first: there is no way to
+  // fail.
   template <class T>
   HEED_INLINE T* take(Index count) noexcept {
     const std::size_t begin = used_;
