@@ -46,6 +46,16 @@
 #define HEED_NOINLINE __attribute__((noinline))
 #endif
 
+// Before a loop of constant count over an array of vectors: without full unrolling the array lives in memory, not in
+// registers (g++ at -O2 does not unroll by itself).
+#if defined(__clang__)
+#define HEED_UNROLL _Pragma("clang loop unroll(full)")
+#elif defined(__GNUC__)
+#define HEED_UNROLL _Pragma("GCC unroll 64")
+#else
+#define HEED_UNROLL
+#endif
+
 // ---------------------------------------------------------------------------------------------------------------------
 // HEED_ABI names the inline namespace of everything whose code depends on compiler flags (kernels, backends, layers,
 // raising of errors): instruction set, fused multiply-add, exceptions, debug checks. Two translation units with

@@ -1,0 +1,75 @@
+// ops::linear: y = x · Wᵀ + b.
+#pragma once
+
+#include "heed/backend/backend.hpp"
+#include "heed/core/tensor.hpp"
+#include "heed/kernels/cpu/linear.hpp"
+#include "heed/kernels/reference/linear.hpp"
+#include "heed/kernels/simd/linear.hpp"
+#include "heed/ops/rows.hpp"
+
+namespace heed::inline HEED_ABI::ops {
+
+// What is wrong with the arguments of linear().
+template <class T, int Rank>
+[[nodiscard]] Problem check_linear(View<const T, Rank> x, Index out_features, Index in_features, View<const T, 1> bias,
+                                   View<T, Rank> out) noexcept {
+  const char* door = "linear";
+  Problem problem = check_rows(door, "x", x, "in features", in_features);
+  if (!problem) problem = check_rows_like(door, "out", out, x, "out features", out_features);
+  if (!problem && bias.present()) problem = check_input(door, "bias", bias, {{"out features", out_features}});
+  if (!problem) problem = check_disjoint(door, out, x, "x");
+  return problem;
+}
+
+// out = x · weightᵀ + bias over the last axis.
+//
+//   x       [..., in features]    1 to 4 axes before it, any strides there
+//   weight  [out features, in features]
+//   bias    [out features]        or absent
+//   out     [..., out features]   must not overlap x
+//
+// Allocates nothing. Numerics: one chain per output in ascending input feature, beginning with the bias, in
+// accumulator_t<T>; rounded once. Errors: ShapeError. Source: torch.nn.functional.linear.
+template <Backend B, class Out>
+void linear(const B& backend, View<const scalar_t<Out>, std::remove_cvref_t<Out>::rank()> x,
+            View<const scalar_t<Out>, 2> weight, View<const scalar_t<Out>, 1> bias, Out&& out) {
+  using T = scalar_t<Out>;
+  const auto y = output_view(out);
+  raise_if(check_input("linear", "weight", weight, {{"out features", any}, {"in features", any}}));
+  raise_if(check_linear(x, weight.extent(0), weight.extent(1), bias, y));
+  for_each_matrix([&](View<T, 2> to, View<const T, 2> from) { linear_kernel(backend, from, weight, bias, to); }, y, x);
+}
+
+// The same from a weight packed by pack_weight() for this backend; equal bits.
+template <Backend B, class Out>
+void linear(const B& backend, View<const scalar_t<Out>, std::remove_cvref_t<Out>::rank()> x,
+            const PackedWeight<scalar_t<Out>>& weight, View<const scalar_t<Out>, 1> bias, Out&& out) {
+  using T = scalar_t<Out>;
+  const auto y = output_view(out);
+  raise_if(check_linear(x, weight.panels.out_features, weight.panels.in_features, bias, y));
+  for_each_matrix([&](View<T, 2> to, View<const T, 2> from) { linear_kernel(backend, from, weight.panels, bias, to); },
+                  y, x);
+}
+
+// A weight in the order this backend reads it; the source may die afterwards.
+//
+//   weight  [out features, in features]
+//
+// Allocates the copy. Errors: ShapeError.
+template <Scalar T, Backend B>
+PackedWeight<T> pack_weight(const B& backend, View<const T, 2> weight) {
+  raise_if(check_input("pack_weight", "weight", weight, {{"out features", any}, {"in features", any}}));
+  const Index panel = weight_panel_kernel<T>(backend, weight.extent(0));
+  const Index panels = (weight.extent(0) + panel - 1) / panel;
+  auto data = std::make_shared<Tensor<T, 1>>(Tensor<T, 1>({panels * panel * weight.extent(1)}));
+  T* to = data->data();
+  for (Index first = 0; first < weight.extent(0); first += panel) {
+    for (Index p = 0; p < weight.extent(1); ++p) {
+      for (Index j = first; j < first + panel; ++j) *to++ = j < weight.extent(0) ? weight(j, p) : T{};
+    }
+  }
+  return {data, {data->data(), weight.extent(0), weight.extent(1), panel}};
+}
+
+}  // namespace heed::inline HEED_ABI::ops
