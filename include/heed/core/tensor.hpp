@@ -1,6 +1,7 @@
 // Tensor: a contiguous, row-major tensor that owns its memory.
 #pragma once
 
+#include <concepts>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -24,8 +25,8 @@ class Tensor {
   HEED_INLINE Tensor() noexcept = default;
 
   // All zero.
-  template <class I>
-  requires std::is_integral_v<I> HEED_INLINE explicit Tensor(const I (&extents)[Rank]) {
+  template <std::integral I>
+  HEED_INLINE explicit Tensor(const I (&extents)[Rank]) {
     Index list[Rank];
     for (int axis = 0; axis < Rank; ++axis) list[axis] = static_cast<Index>(extents[axis]);
     view_ = View<T, Rank>(nullptr, list);

@@ -1,6 +1,7 @@
 // View: a tensor somebody else owns, as pointer, extents and strides. The currency of every public function.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <span>
 #include <type_traits>
@@ -34,8 +35,8 @@ class View {
   HEED_INLINE constexpr View() noexcept = default;
 
   // Row-major and contiguous: View<float, 2> x(data, {rows, columns}).
-  template <class I>
-  requires std::is_integral_v<I> HEED_INLINE constexpr View(T* data, const I (&extents)[Rank]) noexcept : data_(data) {
+  template <std::integral I>
+  HEED_INLINE constexpr View(T* data, const I (&extents)[Rank]) noexcept : data_(data) {
     Index stride = 1;
     for (int axis = Rank - 1; axis >= 0; --axis) {
       extents_[axis] = static_cast<Index>(extents[axis]);
@@ -45,10 +46,8 @@ class View {
   }
 
   // With strides, counted in elements.
-  template <class I, class S>
-  requires std::is_integral_v<I> && std::is_integral_v<S> HEED_INLINE constexpr View(T* data, const I (&extents)[Rank],
-                                                                                     const S (&strides)[Rank]) noexcept
-      : data_(data) {
+  template <std::integral I, std::integral S>
+  HEED_INLINE constexpr View(T* data, const I (&extents)[Rank], const S (&strides)[Rank]) noexcept : data_(data) {
     for (int axis = 0; axis < Rank; ++axis) {
       extents_[axis] = static_cast<Index>(extents[axis]);
       strides_[axis] = static_cast<Index>(strides[axis]);
