@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "heed/error.hpp"
+#include "heed/ops/linear.hpp"
 
 namespace {
 
@@ -33,8 +33,20 @@ bool reports(const char* text, F&& failing) {
 
 int main() {
   heed::set_error_handler(report);
-  bool good = reports("heed: a text", [] { heed::raise(heed::Problem(heed::ErrorKind::shape, "heed: a text")); });
+  const float weight[] = {1, 2};
+  const float x[] = {10, 1};
+  float y = 0;
+  const auto linear = [&](heed::Index in_features) {
+    heed::ops::linear(heed::Cpu(), heed::View<const float, 2>(x, {heed::Index{1}, in_features}),
+                      heed::View<const float, 2>(weight, {1, 2}), {}, heed::View<float, 2>(&y, {1, 1}));
+  };
 
-  heed::raise_if(heed::Problem());  // no problem, no report
+  bool good = reports("heed: a text", [] { heed::raise(heed::Problem(heed::ErrorKind::shape, "heed: a text")); });
+  good = reports("heed: linear: x: expected [*, 2] (axis 0, in features), got [1, 1]", [&] { linear(1); }) && good;
+
+  // A call that is right reports nothing, after an error too.
+  reported[0] = '\0';
+  linear(2);
+  good = y == 12 && reported[0] == '\0' && good;
   return good ? 0 : 1;
 }
