@@ -1,0 +1,126 @@
+// The backends that every operation and layer is tested on, and a pool that is unkind to races and orders.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "heed/backend/cpu.hpp"
+
+namespace test {
+
+using heed::Index;
+
+// Three workers: the caller and two threads of its own. Part `count − 1 − i` goes to worker i mod 3 and every worker
+// begins with its last part, so parts run at the same time, on real threads, and in an order no serial loop has. After
+// construction it allocates nothing.
+class ReversePool {
+ public:
+  static constexpr int workers = 3;
+
+  ReversePool() {
+    for (int worker = 1; worker < workers; ++worker)
+      threads_[worker - 1] = std::thread([this, worker] { serve(worker); });
+  }
+  ~ReversePool() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+  ReversePool(const ReversePool&) = delete;
+  ReversePool& operator=(const ReversePool&) = delete;
+
+  int concurrency() const { return workers; }
+  // Parts that threads other than the caller's have run: shows that a test did reach them.
+  Index parts_elsewhere() const { return parts_elsewhere_; }
+
+  void parallel_for(Index count, heed::PartFunction part) {
+    if (current_worker() >= 0) {  // nested: serially, as this worker
+      for (Index index = count; index-- > 0;) part(index, current_worker());
+      return;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      part_ = &part;
+      count_ = count;
+      busy_ = workers - 1;
+      ++generation_;
+      parts_elsewhere_ += count - (count + workers - 1) / workers;
+    }
+    wake_.notify_all();
+    run_share(0);
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, [this] { return busy_ == 0; });
+  }
+
+ private:
+  static int& current_worker() {
+    thread_local int worker = -1;
+    return worker;
+  }
+  void run_share(int worker) {
+    current_worker() = worker;
+    for (Index index = count_ - 1 - worker; index >= 0; index -= workers) (*part_)(index, worker);
+    current_worker() = -1;
+  }
+  void serve(int worker) {
+    long seen = 0;
+    for (;;) {
+      {
+        std::unique_lock lock(mutex_);
+        wake_.wait(lock, [&] { return stopping_ || generation_ != seen; });
+        if (stopping_) return;
+        seen = generation_;
+      }
+      run_share(worker);
+      const std::lock_guard lock(mutex_);
+      if (--busy_ == 0) done_.notify_one();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::condition_variable done_;
+  const heed::PartFunction* part_ = nullptr;
+  Index count_ = 0;
+  Index parts_elsewhere_ = 0;
+  long generation_ = 0;
+  int busy_ = 0;
+  bool stopping_ = false;
+  std::thread threads_[workers - 1];  // last: they use all of the above
+};
+
+// Calls check(backend) with Simd, Cpu on one thread and Cpu on three. A failed check says which one it was.
+template <class F>
+void for_each_fast_backend(F&& check) {
+  {
+    INFO("backend: simd");
+    check(heed::Simd());
+  }
+  {
+    INFO("backend: cpu, 1 worker");
+    check(heed::Cpu());
+  }
+  {
+    INFO("backend: cpu, 3 workers");
+    ReversePool pool;
+    check(heed::Cpu(pool));
+  }
+}
+
+// The same with Reference first.
+template <class F>
+void for_each_backend(F&& check) {
+  {
+    INFO("backend: reference");
+    check(heed::Reference());
+  }
+  for_each_fast_backend(check);
+}
+
+}  // namespace test
