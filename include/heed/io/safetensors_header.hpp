@@ -203,8 +203,7 @@ class HeaderHandler {
 
   template <class Exception>
   bool parse_error(std::size_t position, const std::string&, const Exception&) {
-    problem_ =
-        format_problem(door_, "header").append("is not valid JSON at byte ").append(static_cast<Index>(position));
+    problem_ = format_problem(door_, "header").append("not valid JSON at byte ").append(static_cast<Index>(position));
     return false;
   }
 
