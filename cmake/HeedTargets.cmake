@@ -10,8 +10,7 @@
 add_library(heed INTERFACE)
 add_library(heed::heed ALIAS heed)
 target_include_directories(heed INTERFACE
-  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
-  $<INSTALL_INTERFACE:include>)
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
 target_compile_features(heed INTERFACE cxx_std_20)
 
 heed_find_xsimd(heed_problem)
