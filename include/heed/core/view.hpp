@@ -89,6 +89,7 @@ class View {
 
   // True if the elements lie row-major without gaps.
   HEED_INLINE constexpr bool is_contiguous() const noexcept {
+    if (empty()) return true;
     Index stride = 1;
     for (int axis = Rank - 1; axis >= 0; --axis) {
       if (extents_[axis] != 1 && strides_[axis] != stride) return false;
