@@ -1,10 +1,13 @@
 // Linear: y = x · Wᵀ + b as a layer, its weight packed once for the backend that will read it.
 #pragma once
 
+#include <cmath>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 
+#include "heed/core/random.hpp"
 #include "heed/io/tensor_source.hpp"
 #include "heed/layers/describe.hpp"
 #include "heed/ops/linear.hpp"
@@ -32,6 +35,20 @@ struct LinearWeights {
   HEED_INLINE static LinearWeights from_file(const Source& source, std::string_view prefix) {
     const PrefixedSource<Source> part(source, prefix);
     return {part.template read<T, 2>("weight"), part.template read_optional<T, 1>("bias")};
+  }
+
+  // Uniform numbers in ±1/√(in features), as PyTorch begins with. The weight takes stream `stream` of the seed, the
+  // bias the next one. Allocates the result.
+  HEED_INLINE static LinearWeights random(std::uint64_t seed, Index out_features, Index in_features, bool bias = true,
+                                          std::uint64_t stream = 0) {
+    const double bound = in_features > 0 ? 1 / std::sqrt(static_cast<double>(in_features)) : 0;
+    LinearWeights weights{Tensor<T, 2>({out_features, in_features}), {}};
+    fill_uniform(weights.weight, seed, stream, -bound, bound);
+    if (bias) {
+      weights.bias = Tensor<T, 1>({out_features});
+      fill_uniform(weights.bias, seed, stream + 1, -bound, bound);
+    }
+    return weights;
   }
 };
 

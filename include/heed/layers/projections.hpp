@@ -84,6 +84,21 @@ struct ProjectionWeights {
             LinearWeights<T>::from_file(part, names.value), LinearWeights<T>::from_file(part, names.output)};
   }
 
+  // Uniform numbers in ±1/√(in features) for a layout whose sizes are all given. Uses streams 0 to 7 of the seed.
+  // Allocates the result. Errors: ShapeError, OptionError.
+  HEED_INLINE static ProjectionWeights random(std::uint64_t seed, const HeadLayout& layout, Index hidden_size,
+                                              bool bias = false) {
+    raise_if(check_layout("ProjectionWeights::random", layout));
+    const Index query = layout.num_heads * layout.head_dim;
+    const Index key = layout.num_kv_heads * layout.head_dim;
+    const Index value = layout.num_kv_heads * layout.value_head_dim;
+    const Index context = layout.num_heads * layout.value_head_dim;
+    return {LinearWeights<T>::random(seed, query, hidden_size, bias, 0),
+            LinearWeights<T>::random(seed, key, hidden_size, bias, 2),
+            LinearWeights<T>::random(seed, value, hidden_size, bias, 4),
+            LinearWeights<T>::random(seed, hidden_size, context, bias, 6)};
+  }
+
   // Cuts a weight that holds queries, keys and values: rows of widths H · D, K · D and K · Dv, which are not three
   // equal parts unless H = K and D = Dv.
   //
