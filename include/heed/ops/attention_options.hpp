@@ -35,9 +35,10 @@ class ScoreScale {
   HEED_INLINE constexpr ScoreScale(A value) noexcept : value_(value), given_(true) {}
 
   HEED_INLINE bool given() const noexcept { return given_; }
-  // The factor for a head dim.
+  // The factor for a head dim. (Without dimensions every product is 0, whatever the factor.)
   HEED_INLINE A value(Index head_dim) const noexcept {
-    return given_ ? value_ : static_cast<A>(1 / std::sqrt(static_cast<double>(head_dim)));
+    if (given_) return value_;
+    return head_dim > 0 ? static_cast<A>(1 / std::sqrt(static_cast<double>(head_dim))) : A(1);
   }
 
  private:

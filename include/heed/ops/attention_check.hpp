@@ -1,0 +1,281 @@
+// What can be wrong with a call of ops::attention; each check is noexcept, allocates nothing, and names the axes.
+#pragma once
+
+#include <cmath>
+
+#include "heed/core/shape.hpp"
+#include "heed/ops/attention_options.hpp"
+
+namespace heed::inline HEED_ABI {
+
+namespace impl {
+
+// A row-major [rows, …] tensor as a batch of one.
+template <class T, int Rank>
+View<T, Rank + 1> as_batch(const View<T, Rank>& view) noexcept {
+  Index extents[Rank + 1] = {1};
+  Index strides[Rank + 1] = {0};
+  for (int axis = 0; axis < Rank; ++axis) {
+    extents[axis + 1] = view.extent(axis);
+    strides[axis + 1] = view.stride(axis);
+  }
+  return {view.data_handle(), extents, strides};
+}
+
+template <class T>
+AttentionExtents extents_of(const View<const T, 4>& query, const View<const T, 4>& key,
+                            const View<const T, 4>& value) noexcept {
+  return {query.extent(0), query.extent(1), key.extent(1),  query.extent(2),
+          key.extent(2),   query.extent(3), value.extent(3)};
+}
+
+// The longest sequence that cumulative lengths describe.
+inline Index longest(const View<const std::int64_t, 1>& cu_seqlens) noexcept {
+  Index most = 0;
+  for (Index i = 0; i + 1 < cu_seqlens.extent(0); ++i) {
+    const auto length = static_cast<Index>(cu_seqlens(i + 1) - cu_seqlens(i));
+    if (length > most) most = length;
+  }
+  return most;
+}
+
+template <class T>
+AttentionExtents extents_of_varlen(const View<const T, 3>& query, const View<const T, 3>& key,
+                                   const View<const T, 3>& value, const View<const std::int64_t, 1>& cu_seqlens_q,
+                                   const View<const std::int64_t, 1>& cu_seqlens_k) noexcept {
+  AttentionExtents extents = extents_of(as_batch(query), as_batch(key), as_batch(value));
+  extents.batch = cu_seqlens_q.extent(0) - 1;
+  extents.queries = longest(cu_seqlens_q);
+  extents.keys = longest(cu_seqlens_k);
+  return extents;
+}
+
+inline Problem bad_option(const char* door, const char* option, const char* expected, double got) noexcept {
+  return problem_at(ErrorKind::option, door, option).append(expected).append(", got ").append_number(got);
+}
+
+// A mask or bias must broadcast to [B, H, T, S]; its key axis is S or 1.
+template <class M>
+Problem check_score_view(const char* door, const char* name, const ScoreView<M>& scores,
+                         const AttentionExtents& extents) noexcept {
+  if (!scores.present()) return {};
+  const Index wanted[] = {extents.batch, extents.num_heads, extents.queries, extents.keys};
+  bool fits = true;
+  for (int axis = 0; axis < 4; ++axis) fits = fits && (scores.extent(axis) == 1 || scores.extent(axis) == wanted[axis]);
+  if (!fits) {
+    Problem problem = problem_at(ErrorKind::shape, door, name);
+    problem.append("expected a shape that broadcasts to [");
+    for (int axis = 0; axis < 4; ++axis) problem.append(axis > 0 ? ", " : "").append(wanted[axis]);
+    problem.append("] (batch, heads, queries, keys), got [");
+    for (int axis = 4 - scores.rank(); axis < 4; ++axis)
+      problem.append(axis > 4 - scores.rank() ? ", " : "").append(scores.extent(axis));
+    return problem.append("]");
+  }
+  if (scores.extent(3) > 1 && scores.stride(3) != 1) {
+    return problem_at(ErrorKind::shape, door, name)
+        .append("the last axis must be contiguous (stride 1), got stride ")
+        .append(scores.stride(3))
+        .append(" on axis keys");
+  }
+  return {};
+}
+
+// A [count] option, if it is given.
+template <class T>
+Problem check_list(const char* door, const char* name, const View<T, 1>& list, const char* axis, Index count) noexcept {
+  return list.present() ? check_input(door, name, list, {{axis, count}}) : Problem();
+}
+
+// Sizes that hold for a batch and for packed sequences alike; `query` … `out` end in (heads, head dim).
+template <class T, int Rank>
+Problem check_heads(const char* door, const View<const T, Rank>& query, const View<const T, Rank>& key) noexcept {
+  const Index heads = query.extent(Rank - 2);
+  const Index kv_heads = key.extent(Rank - 2);
+  if (kv_heads > 0 ? heads % kv_heads == 0 : heads == 0) return {};
+  return problem_at(ErrorKind::shape, door, "query")
+      .append("its number of heads, ")
+      .append(heads)
+      .append(", is not a multiple of key's kv heads, ")
+      .append(kv_heads);
+}
+
+// Everything about the options but the outputs' shapes.
+template <class T>
+Problem check_attention_options(const char* door, const AttentionOptions<T>& options,
+                                const AttentionExtents& extents) noexcept {
+  const auto scale = static_cast<double>(options.scale.value(extents.head_dim));
+  const auto softcap = static_cast<double>(options.softcap);
+  const auto dropout = static_cast<double>(options.dropout);
+  const double infinity = HUGE_VAL;
+  if (!(std::fabs(scale) < infinity)) return bad_option(door, "scale", "must be finite", scale);
+  if (!(softcap >= 0 && softcap < infinity)) {
+    return bad_option(door, "softcap", "must be positive and finite, or 0 for none", softcap);
+  }
+  if (!(dropout >= 0 && dropout < 1)) return bad_option(door, "dropout", "must be at least 0 and below 1", dropout);
+  const struct {
+    const char* name;
+    Index value;
+  } sides[] = {{"window.left", options.window.left}, {"window.right", options.window.right}};
+  for (const auto& side : sides) {
+    if (side.value < -1)
+      return bad_option(door, side.name, "must be at least 0, or -1 for no limit", static_cast<double>(side.value));
+  }
+  Problem problem = check_score_view(door, "mask", options.mask, extents);
+  if (!problem) problem = check_score_view(door, "bias", options.bias, extents);
+  if (!problem) problem = check_list(door, "alibi_slopes", options.alibi_slopes, "heads", extents.num_heads);
+  if (!problem) problem = check_list(door, "sinks", options.sinks, "heads", extents.num_heads);
+  if (!problem) problem = check_list(door, "key_lengths", options.key_lengths, "batch", extents.batch);
+  if (!problem) problem = check_list(door, "query_offsets", options.query_offsets, "batch", extents.batch);
+  if (problem) return problem;
+
+  for (Index b = 0; b < (options.key_lengths.present() ? extents.batch : 0); ++b) {
+    const std::int64_t length = options.key_lengths(b);
+    if (length >= 0 && length <= extents.keys) continue;
+    return problem_at(ErrorKind::option, door, "key_lengths")
+        .append("must be from 0 to ")
+        .append(extents.keys)
+        .append(", got ")
+        .append(static_cast<Index>(length))
+        .append(" for batch row ")
+        .append(b);
+  }
+  constexpr std::int64_t farthest = std::int64_t{1} << 61;  // sums with window and key positions cannot overflow
+  for (Index b = 0; b < (options.query_offsets.present() ? extents.batch : 0); ++b) {
+    const std::int64_t offset = options.query_offsets(b);
+    if (offset >= -farthest && offset <= farthest) continue;
+    return problem_at(ErrorKind::option, door, "query_offsets")
+        .append("must be within 2^61, got ")
+        .append(static_cast<Index>(offset))
+        .append(" for batch row ")
+        .append(b);
+  }
+  return {};
+}
+
+// Cumulative lengths begin at 0, never fall, and end at the number of rows.
+inline Problem check_cu_seqlens(const char* door, const char* name, const View<const std::int64_t, 1>& cu_seqlens,
+                                Index count, Index total) noexcept {
+  Problem problem = check_input(door, name, cu_seqlens, {{"sequences + 1", count}});
+  if (problem) return problem;
+  const auto fault = [&](const char* text, Index at) {
+    return problem_at(ErrorKind::option, door, name)
+        .append(text)
+        .append(", got ")
+        .append(static_cast<Index>(cu_seqlens(at)))
+        .append(" at ")
+        .append(at);
+  };
+  const Index last = cu_seqlens.extent(0) - 1;
+  if (last < 0) return problem_at(ErrorKind::shape, door, name).append("must hold at least one element");
+  if (cu_seqlens(0) != 0) return fault("must begin with 0", 0);
+  for (Index i = 1; i <= last; ++i) {
+    if (cu_seqlens(i) < cu_seqlens(i - 1)) return fault("must not decrease", i);
+  }
+  if (cu_seqlens(last) == total) return {};
+  return problem_at(ErrorKind::option, door, name)
+      .append("must end with the number of rows, ")
+      .append(total)
+      .append(", got ")
+      .append(static_cast<Index>(cu_seqlens(last)));
+}
+
+}  // namespace impl
+
+namespace ops {
+
+// What is wrong with the arguments of attention().
+template <Scalar T>
+[[nodiscard]] Problem check_attention(View<const T, 4> query, View<const T, 4> key, View<const T, 4> value,
+                                      View<T, 4> out, const AttentionOptions<T>& options) noexcept {
+  const char* door = "attention";
+  Problem problem =
+      check_input(door, "query", query, {{"batch", any}, {"queries", any}, {"heads", any}, {"head dim", any}});
+  const Index batch = query.extent(0);
+  const Index queries = query.extent(1);
+  const Index heads = query.extent(2);
+  if (!problem) {
+    problem = check_input(door, "key", key,
+                          {{"batch", batch}, {"keys", any}, {"kv heads", any}, {"head dim", query.extent(3)}});
+  }
+  const Index keys = key.extent(1);
+  if (!problem) {
+    problem = check_input(door, "value", value,
+                          {{"batch", batch}, {"keys", keys}, {"kv heads", key.extent(2)}, {"value head dim", any}});
+  }
+  if (!problem) problem = impl::check_heads(door, query, key);
+  if (!problem) {
+    problem =
+        check_output(door, "out", out,
+                     {{"batch", batch}, {"queries", queries}, {"heads", heads}, {"value head dim", value.extent(3)}});
+  }
+  if (!problem) problem = impl::check_attention_options(door, options, impl::extents_of(query, key, value));
+  const auto& lse = options.log_sum_exp;
+  const auto& weights = options.weights;
+  if (!problem && lse.present()) {
+    problem = check_output(door, "log_sum_exp", lse, {{"batch", batch}, {"heads", heads}, {"queries", queries}});
+  }
+  if (!problem && weights.present()) {
+    problem = check_output(door, "weights", weights,
+                           {{"batch", batch}, {"heads", heads}, {"queries", queries}, {"keys", keys}});
+  }
+  if (problem) return problem;
+  return first_problem(check_disjoint(door, out, query, "query"), check_disjoint(door, out, key, "key"),
+                       check_disjoint(door, out, value, "value"), check_disjoint(door, out, lse, "log_sum_exp"),
+                       check_disjoint(door, out, weights, "weights"));
+}
+
+// What is wrong with the arguments of attention_varlen().
+template <Scalar T>
+[[nodiscard]] Problem check_attention_varlen(View<const T, 3> query, View<const T, 3> key, View<const T, 3> value,
+                                             View<const std::int64_t, 1> cu_seqlens_q,
+                                             View<const std::int64_t, 1> cu_seqlens_k, View<T, 3> out,
+                                             View<accumulator_t<T>, 2> log_sum_exp,
+                                             const AttentionOptions<T>& options) noexcept {
+  const char* door = "attention_varlen";
+  const Index queries = query.extent(0);
+  const Index heads = query.extent(1);
+  Problem problem = check_input(door, "query", query, {{"total queries", any}, {"heads", any}, {"head dim", any}});
+  if (!problem) {
+    problem = check_input(door, "key", key, {{"total keys", any}, {"kv heads", any}, {"head dim", query.extent(2)}});
+  }
+  if (!problem) {
+    problem = check_input(door, "value", value,
+                          {{"total keys", key.extent(0)}, {"kv heads", key.extent(1)}, {"value head dim", any}});
+  }
+  if (!problem) problem = impl::check_heads(door, query, key);
+  if (!problem) {
+    problem = check_output(door, "out", out,
+                           {{"total queries", queries}, {"heads", heads}, {"value head dim", value.extent(2)}});
+  }
+  if (!problem) problem = impl::check_cu_seqlens(door, "cu_seqlens_q", cu_seqlens_q, any, queries);
+  if (!problem) {
+    problem = impl::check_cu_seqlens(door, "cu_seqlens_k", cu_seqlens_k, cu_seqlens_q.extent(0), key.extent(0));
+  }
+  if (!problem && log_sum_exp.present()) {
+    problem = check_output(door, "log_sum_exp", log_sum_exp, {{"heads", heads}, {"total queries", queries}});
+  }
+  if (problem) return problem;
+  const struct {
+    const char* name;
+    bool present;
+  } padded[] = {{"mask", options.mask.present()},
+                {"bias", options.bias.present()},
+                {"key_lengths", options.key_lengths.present()},
+                {"log_sum_exp", options.log_sum_exp.present()},
+                {"weights", options.weights.present()}};
+  for (const auto& option : padded) {
+    if (option.present) {
+      return problem_at(ErrorKind::option, door, option.name)
+          .append("this option has the shape of a padded batch and is not for packed sequences");
+    }
+  }
+  problem = impl::check_attention_options(door, options,
+                                          impl::extents_of_varlen(query, key, value, cu_seqlens_q, cu_seqlens_k));
+  if (problem) return problem;
+  return first_problem(check_disjoint(door, out, query, "query"), check_disjoint(door, out, key, "key"),
+                       check_disjoint(door, out, value, "value"),
+                       check_disjoint(door, out, log_sum_exp, "log_sum_exp"));
+}
+
+}  // namespace ops
+}  // namespace heed::inline HEED_ABI
