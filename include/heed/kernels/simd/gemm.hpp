@@ -57,12 +57,14 @@ struct Rows {
   Index k_stride;
 };
 
-// Panels of one matrix: panel j starts at data + j · panel_stride, its row p at `panel` elements further on each.
+// Panels of one matrix: panel j starts at data + j · panel_stride, its rows are row_stride apart. A row-major matrix
+// whose columns fill whole panels is read where it lies: {data, panel, panel, the matrix's row stride}.
 template <class P>
 struct Panels {
   const P* data;
   Index panel_stride;
-  Index panel;  // width<A> or panel_vectors · width<A>
+  Index panel;               // width<A> or panel_vectors · width<A>
+  Index row_stride = panel;  // packed: rows without gaps
 };
 
 namespace detail {
@@ -95,7 +97,7 @@ HEED_INLINE void multiply_tile(Index k, const Rows<X>& a, const Panels<P>& b, A*
       for (int j = 0; j < N; ++j) sum[i][j] = simd::fma(element, row[j], sum[i][j]);
     }
     a_element += a.k_stride;
-    b_row += Vectors * w;
+    b_row += b.row_stride;
   }
   HEED_UNROLL
   for (int i = 0; i < RowCount; ++i) {
