@@ -1,0 +1,56 @@
+// ops::silu and ops::gelu.
+#pragma once
+
+#include "heed/backend/backend.hpp"
+#include "heed/core/tensor.hpp"
+#include "heed/kernels/cpu/activations.hpp"
+#include "heed/kernels/reference/activations.hpp"
+#include "heed/kernels/simd/activations.hpp"
+#include "heed/ops/rows.hpp"
+
+namespace heed::inline HEED_ABI::ops {
+
+// What is wrong with the arguments of silu() or gelu(), `door` being the name of either.
+template <class T, int Rank>
+[[nodiscard]] Problem check_activation(const char* door, View<const T, Rank> x, View<T, Rank> out) noexcept {
+  Problem problem = check_rows(door, "x", x, "features", any);
+  if (!problem) problem = check_rows_like(door, "out", out, x, "features", x.extent(Rank - 1));
+  if (!problem) problem = check_in_place(door, out, x, "x");
+  return problem;
+}
+
+// out = x · sigmoid(x) = x / (1 + exp(−x)), also called swish.
+//
+//   x    [..., features]   0 to 4 axes before it, any strides there
+//   out  x's shape; may be x itself, no other overlap
+//
+// Allocates nothing. Numerics: in accumulator_t<T>, rounded once; no overflow for any finite x, 0 far below 0. +inf
+// gives +inf, −inf and NaN give NaN (as in PyTorch). Errors: ShapeError. Source: torch.nn.functional.silu.
+template <Backend B, class Out>
+void silu(const B& backend, View<const scalar_t<Out>, std::remove_cvref_t<Out>::rank()> x, Out&& out) {
+  using T = scalar_t<Out>;
+  const auto y = output_view(out);
+  raise_if(check_activation("silu", x, y));
+  if (y.empty()) return;
+  for_each_matrix([&](View<T, 2> to, View<const T, 2> from) { silu_kernel(backend, from, to); }, y, x);
+}
+
+// out = x · Φ(x) = x / 2 · (1 + erf(x / √2)), or its approximation x / 2 · (1 + tanh(√(2/π) (x + 0.044715 x³))).
+//
+//   x    [..., features]   0 to 4 axes before it, any strides there
+//   out  x's shape; may be x itself, no other overlap
+//
+// Allocates nothing. Numerics: in accumulator_t<T>, rounded once; no overflow for any finite x. Far below 0 the erf
+// form loses relative, not absolute accuracy (1 + erf cancels, as in PyTorch). +inf gives +inf, −inf and NaN give NaN.
+// Errors: ShapeError. Source: Hendrycks and Gimpel 2016; torch.nn.functional.gelu.
+template <Backend B, class Out>
+void gelu(const B& backend, View<const scalar_t<Out>, std::remove_cvref_t<Out>::rank()> x, Out&& out,
+          GeluForm form = GeluForm::erf) {
+  using T = scalar_t<Out>;
+  const auto y = output_view(out);
+  raise_if(check_activation("gelu", x, y));
+  if (y.empty()) return;
+  for_each_matrix([&](View<T, 2> to, View<const T, 2> from) { gelu_kernel(backend, from, form, to); }, y, x);
+}
+
+}  // namespace heed::inline HEED_ABI::ops
