@@ -4,10 +4,10 @@
 // A tile of keys and values is packed once for all rows of the block (a row is one query of one head). Rows go through
 // it some at a time, so that their scores stay in the cache:
 //
-//   scores    = (scale · q) · kᵀ           simd::multiply over panels of keys; then softcap, modifier, ALiBi, bias,
-//   mask weights   = e^(scores − maximum)       the tile's own maximum and sum tile_out  = weights · v simd::multiply
-//   over panels of values out       = out · α + tile_out · β     α = e^(old maximum − new), β = e^(tile's maximum −
-//   new); so for the sums
+//   scores    = (scale · q) · kᵀ             simd::multiply over panels of keys; softcap, modifier, ALiBi, bias, mask
+//   weights   = e^(scores − maximum)         with the tile's own maximum and sum
+//   tile_out  = weights · v                  simd::multiply over panels of values
+//   out       = out · α + tile_out · β       α = e^(old maximum − new), β = e^(tile's maximum − new); so for the sums
 //
 // and in the end out / sum. Bits: a tile holds attention_tile_keys keys, counted from the sequence's key 0, however the
 // caller cuts his work. A key that a row does not attend has the weight 0 exactly, and neither adding 0 · v nor merging
