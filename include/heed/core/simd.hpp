@@ -153,7 +153,9 @@ template <class A, class Combine>
 HEED_INLINE A reduce(Vec<A> value, Combine combine) noexcept {
   alignas(64) A lanes[width<A>];
   value.store_aligned(lanes);
+  HEED_UNROLL
   for (Index half = width<A> / 2; half > 0; half /= 2) {
+    HEED_UNROLL
     for (Index i = 0; i < half; ++i) lanes[i] = combine(lanes[i], lanes[i + half]);
   }
   return lanes[0];
@@ -229,6 +231,7 @@ HEED_INLINE Vec<A> exp_nonpositive(Vec<A> x) noexcept {
                                         A(1.0L / 479001600),
                                         A(1.0L / 6227020800.0L)};
   Vec<A> power = simd::broadcast<A>(reciprocal_factorial[C::degree]);
+  HEED_UNROLL
   for (int i = C::degree - 1; i >= 0; --i) power = simd::fma(power, r, simd::broadcast<A>(reciprocal_factorial[i]));
 
   const Integers bits = (xsimd::bitwise_cast<Integers>(shifted) + Integers(C::bias)) << C::mantissa_bits;

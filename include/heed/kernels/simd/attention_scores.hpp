@@ -5,6 +5,8 @@
 // by one formula in every lane, so a score's bits do not depend on how a tile is cut.
 #pragma once
 
+#include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include "heed/kernels/simd/tanh.hpp"
@@ -62,23 +64,26 @@ void bias_scores(const ScoreTile<A>& tile, const ScoreView<A>& bias, Index t) no
   });
 }
 
-// score = −inf where the mask is false.
+// score = −inf where the mask is false. Eight keys at a time, because most masks are long runs of true.
 template <class A>
 void mask_scores(const ScoreTile<A>& tile, const ScoreView<bool>& mask, Index t) noexcept {
-  const simd::Vec<A> zero = simd::broadcast<A>(0);
-  const simd::Vec<A> masked = simd::broadcast<A>(masked_score<A>);
-  for_each_vector(tile, [&](simd::Vec<A> score, Index row, Index column) {
-    const bool* from = mask.row(tile.batch, tile.head, t + row);
-    alignas(64) A lanes[simd::width<A>] = {};
+  for (Index row = 0; row < tile.rows; ++row) {
+    A* scores = tile.data + row * tile.row_stride;
+    const bool* attend = mask.row(tile.batch, tile.head, t + row);
     if (mask.key_stride() == 0) {
-      for (A& lane : lanes) lane = static_cast<A>(*from);
-    } else if (column + simd::width<A> <= tile.columns) {
-      for (Index i = 0; i < simd::width<A>; ++i) lanes[i] = static_cast<A>(from[tile.key + column + i]);
-    } else {
-      for (Index i = 0; i < tile.columns - column; ++i) lanes[i] = static_cast<A>(from[tile.key + column + i]);
+      for (Index column = 0; !*attend && column < tile.columns; ++column) scores[column] = masked_score<A>;
+      continue;
     }
-    return simd::select<A>(simd::load(lanes) == zero, masked, score);
-  });
+    attend += tile.key;
+    Index column = 0;
+    for (; column + 8 <= tile.columns; column += 8) {
+      std::uint64_t eight = 0;
+      std::memcpy(&eight, attend + column, sizeof eight);
+      if (eight == 0x0101010101010101U) continue;
+      for (Index i = column; i < column + 8; ++i) scores[i] = attend[i] ? scores[i] : masked_score<A>;
+    }
+    for (; column < tile.columns; ++column) scores[column] = attend[column] ? scores[column] : masked_score<A>;
+  }
 }
 
 // A row's maximum, and the sum of e^(score − maximum), over the keys of one tile.

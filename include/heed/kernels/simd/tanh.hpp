@@ -14,6 +14,7 @@ HEED_INLINE Vec<A> expm1_near_zero(Vec<A> y) noexcept {
   A reciprocal_factorial[degree + 1] = {1};
   for (int i = 1; i <= degree; ++i) reciprocal_factorial[i] = reciprocal_factorial[i - 1] / static_cast<A>(i);
   Vec<A> power = simd::broadcast<A>(reciprocal_factorial[degree]);
+  HEED_UNROLL
   for (int i = degree - 1; i >= 1; --i) power = simd::fma(power, y, simd::broadcast<A>(reciprocal_factorial[i]));
   return power * y;
 }
