@@ -17,6 +17,11 @@ enum class RopeLayout {
   interleaved,  // 2i and 2i + 1 (GPT-J, GLM, Cohere)
 };
 
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"  // g++ 12 says that RopeType::dynamic hides heed::dynamic; it cannot
+#endif
+
 // How the frequencies are stretched beyond the length a model was trained for.
 enum class RopeType {
   none,
@@ -27,6 +32,10 @@ enum class RopeType {
   llama3,        // Llama 3.1: by wavelength
   proportional,  // exponents over head_dim, only the first partial_rotary_factor of the pairs turn
 };
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 
 // longrope's list of one factor a pair; plain data of fixed capacity, so that options are copied like numbers.
 class RopeFactors {
