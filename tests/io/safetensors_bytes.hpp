@@ -18,11 +18,9 @@ namespace heed_test {
 // The bytes of a file with this header text and these data, in memory of exactly that size, so that a sanitizer sees
 // every read beyond it. `length` is what the file says of its header, by default the truth.
 inline heed::Tensor<std::byte, 1> file_bytes(std::string_view header, std::string_view data, std::uint64_t length) {
-  heed::Tensor<std::byte, 1> bytes({8 + header.size() + data.size()});
-  std::memcpy(bytes.data(), &length, sizeof length);
-  if (!header.empty()) std::memcpy(bytes.data() + 8, header.data(), header.size());
-  if (!data.empty()) std::memcpy(bytes.data() + 8 + header.size(), data.data(), data.size());
-  return bytes;
+  std::string bytes(reinterpret_cast<const char*>(&length), sizeof length);
+  bytes.append(header).append(data);
+  return heed::Tensor<std::byte, 1>(heed::View<const std::byte, 1>(std::as_bytes(std::span(bytes))));
 }
 inline heed::Tensor<std::byte, 1> file_bytes(std::string_view header, std::string_view data = {}) {
   return file_bytes(header, data, header.size());

@@ -68,13 +68,14 @@ inline Problem format_problem(const char* door, std::string_view subject) noexce
   return append_name(problem, subject).append(": ");
 }
 
-inline Problem& append_shape(Problem& problem, std::span<const Index> shape) noexcept {
+// "[2, 3]"; in a pattern, -1 stands for any extent and is shown as *.
+inline Problem& append_shape(Problem& problem, std::span<const Index> shape, bool pattern = false) noexcept {
   problem.append("[");
   const char* comma = "";
   for (const Index extent : shape) {
     problem.append(comma);
     comma = ", ";
-    extent == -1 ? problem.append("*") : problem.append(extent);
+    pattern&& extent == -1 ? problem.append("*") : problem.append(extent);
   }
   return problem.append("]");
 }

@@ -172,7 +172,7 @@ class SafetensorsReader {
     if (rank == any_rank) {
       problem.append("any shape");
     } else {
-      impl::append_shape(problem, {shape, static_cast<std::size_t>(rank)});
+      impl::append_shape(problem, {shape, static_cast<std::size_t>(rank)}, true);
     }
     problem.append(" (").append(types).append("), got ");
     return impl::append_shape(problem, tensor->shape()).append(" (").append(dtype_name(tensor->dtype)).append(")");
