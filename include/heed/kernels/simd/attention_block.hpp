@@ -214,21 +214,25 @@ class AttentionBlock {
   // Panels of v; a row of a panel lies at its column of the tile. Finds out whether all values are finite.
   void pack_values(const Tile& tile) noexcept {
     const Index width = arguments_.extents.value_head_dim;
-    const Index count = tile.columns.end - tile.columns.begin;
     simd::Vec<A> zeros = simd::broadcast<A>(0);
-    for (Index d = 0; d < width; d += value_panel_) {
-      const Index left = width - d;
-      A* panel = scratch_.value_panels + d * attention_tile() + tile.columns.begin * value_panel_;
-      simd::pack_panel(sequence_.value.pointer(tile.key + tile.columns.begin, kv_head_, d), sequence_.value.stride(0),
-                       1, count, left < value_panel_ ? left : value_panel_, value_panel_, panel);
-      for (Index i = 0; i < count * value_panel_; i += simd::width<A>)
-        zeros = simd::fma(simd::load(panel + i), simd::broadcast<A>(0), zeros);  // NaN · 0 and inf · 0 are NaN
+    for (Index column = tile.columns.begin; column < tile.columns.end; ++column) {
+      const T* from = sequence_.value.pointer(tile.key + column, kv_head_);
+      for (Index d = 0; d < scratch_.out_stride; d += simd::width<A>) {
+        const simd::Vec<A> value = d < width ? simd::load_partial(from + d, width - d) : simd::broadcast<A>(0);
+        simd::store(value_panel(d) + column * value_panel_, value);
+        zeros = simd::fma(value, simd::broadcast<A>(0), zeros);  // NaN · 0 and inf · 0 are NaN
+      }
     }
     values_are_finite_ = simd::reduce_add<A>(zeros) == 0;
   }
 
-  // Rows from one panel of values to the next.
-  Index attention_tile() const noexcept {
+  // Where the tile's first key has dimension d of its value; the keys are value_panel_ apart.
+  A* value_panel(Index d) const noexcept {
+    return scratch_.value_panels + d / value_panel_ * value_panel_ * tile_keys() + d % value_panel_;
+  }
+
+  // Keys that a panel of values has room for.
+  Index tile_keys() const noexcept {
     return arguments_.extents.keys < attention_tile_keys ? arguments_.extents.keys : attention_tile_keys;
   }
 
@@ -282,11 +286,11 @@ class AttentionBlock {
       drop(scores, part.row + i, tile.key, attended);
     }
     if (values_are_finite_) {
-      simd::multiply(part.rows, scratch_.out_stride, part.columns.end - part.columns.begin,
-                     simd::Rows<A>{scratch_.scores + part.columns.begin, scratch_.score_stride, 1},
-                     simd::Panels<A>{scratch_.value_panels + part.columns.begin * value_panel_,
-                                     attention_tile() * value_panel_, value_panel_},
-                     scratch_.tile_out, scratch_.out_stride, simd::Start::zero);
+      simd::multiply(
+          part.rows, scratch_.out_stride, part.columns.end - part.columns.begin,
+          simd::Rows<A>{scratch_.scores + part.columns.begin, scratch_.score_stride, 1},
+          simd::Panels<A>{value_panel(0) + part.columns.begin * value_panel_, tile_keys() * value_panel_, value_panel_},
+          scratch_.tile_out, scratch_.out_stride, simd::Start::zero);
     } else {
       for (Index i = 0; i < part.rows; ++i) weigh_attended(i, part.columns);
     }
@@ -312,7 +316,7 @@ class AttentionBlock {
   void weigh_attended(Index i, KeyRange columns) noexcept {
     const Index row = i * scratch_.score_stride;
     for (Index d = 0; d < scratch_.out_stride; d += simd::width<A>) {
-      const A* value = scratch_.value_panels + d / value_panel_ * value_panel_ * attention_tile() + d % value_panel_;
+      const A* value = value_panel(d);
       simd::Vec<A> sum = simd::broadcast<A>(0);
       for (Index column = columns.begin; column < columns.end; ++column) {
         if (!scratch_.attended[row + column]) continue;
