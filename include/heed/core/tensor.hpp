@@ -24,14 +24,17 @@ class Tensor {
 
   HEED_INLINE Tensor() noexcept = default;
 
-  // All zero.
+  // All zero. Extents may be of any integer type, or mixed as in {2, length, 64}.
+  HEED_INLINE explicit Tensor(const Index (&extents)[Rank]) : view_(nullptr, extents) {
+    allocate();
+    if (!view_.empty()) std::memset(static_cast<void*>(view_.data_handle()), 0, bytes());
+  }
   template <std::integral I>
   HEED_INLINE explicit Tensor(const I (&extents)[Rank]) {
     Index list[Rank];
     for (int axis = 0; axis < Rank; ++axis) list[axis] = static_cast<Index>(extents[axis]);
-    view_ = View<T, Rank>(nullptr, list);
-    allocate();
-    if (!view_.empty()) std::memset(static_cast<void*>(view_.data_handle()), 0, bytes());
+    Tensor tensor(list);
+    swap(tensor);
   }
 
   // A deep copy of any view of the same rank, made contiguous.

@@ -34,18 +34,30 @@ class View {
 
   HEED_INLINE constexpr View() noexcept = default;
 
-  // Row-major and contiguous: View<float, 2> x(data, {rows, columns}).
-  template <std::integral I>
-  HEED_INLINE constexpr View(T* data, const I (&extents)[Rank]) noexcept : data_(data) {
+  // Row-major and contiguous: View<float, 2> x(data, {rows, columns}). Extents may be of any integer type, or mixed.
+  HEED_INLINE constexpr View(T* data, const Index (&extents)[Rank]) noexcept : data_(data) {
     Index stride = 1;
     for (int axis = Rank - 1; axis >= 0; --axis) {
-      extents_[axis] = static_cast<Index>(extents[axis]);
+      extents_[axis] = extents[axis];
       strides_[axis] = stride;
       stride *= extents_[axis];
     }
   }
+  template <std::integral I>
+  HEED_INLINE constexpr View(T* data, const I (&extents)[Rank]) noexcept : data_(data) {
+    Index list[Rank] = {};
+    for (int axis = 0; axis < Rank; ++axis) list[axis] = static_cast<Index>(extents[axis]);
+    *this = View(data, list);
+  }
 
   // With strides, counted in elements.
+  HEED_INLINE constexpr View(T* data, const Index (&extents)[Rank], const Index (&strides)[Rank]) noexcept
+      : data_(data) {
+    for (int axis = 0; axis < Rank; ++axis) {
+      extents_[axis] = extents[axis];
+      strides_[axis] = strides[axis];
+    }
+  }
   template <std::integral I, std::integral S>
   HEED_INLINE constexpr View(T* data, const I (&extents)[Rank], const S (&strides)[Rank]) noexcept : data_(data) {
     for (int axis = 0; axis < Rank; ++axis) {
