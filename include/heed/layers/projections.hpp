@@ -34,12 +34,12 @@ enum class PackedOrder {
   per_kv_head,      // for each kv head: its H / K query heads, its key head, its value head
 };
 
-namespace detail {
+}  // namespace heed
 
-// One projection out of a packed weight: `rows` rows from `first` on, in each of `blocks` blocks of `stride` rows.
+namespace heed::inline HEED_ABI::impl {
+
 template <class T, int Rank>
-HEED_INLINE Tensor<T, Rank> unpack_rows(View<const T, Rank> packed, Index blocks, Index stride, Index first,
-                                        Index rows) {
+Tensor<T, Rank> unpack_rows(View<const T, Rank> packed, Index blocks, Index stride, Index first, Index rows) {
   Index extents[Rank];
   for (int axis = 0; axis < Rank; ++axis) extents[axis] = packed.extent(axis);
   extents[0] = blocks * rows;
@@ -55,14 +55,19 @@ HEED_INLINE Tensor<T, Rank> unpack_rows(View<const T, Rank> packed, Index blocks
   return part;
 }
 
+// One projection out of a packed weight: `rows` rows from `first` on, in each of `blocks` blocks of `stride` rows.
 template <class T>
-HEED_INLINE void unpack_rows(const LinearWeightsView<T>& packed, Index blocks, Index stride, Index first, Index rows,
-                             LinearWeights<T>& part) {
+HEED_NOINLINE LinearWeights<T> unpack_projection(const LinearWeightsView<T>& packed, Index blocks, Index stride,
+                                                 Index first, Index rows) {
+  LinearWeights<T> part;
   part.weight = unpack_rows(packed.weight, blocks, stride, first, rows);
   if (packed.bias.present()) part.bias = unpack_rows(packed.bias, blocks, stride, first, rows);
+  return part;
 }
 
-}  // namespace detail
+}  // namespace heed::inline HEED_ABI::impl
+
+namespace heed {
 
 // The same, owned.
 template <Scalar T>
@@ -121,14 +126,14 @@ struct ProjectionWeights {
     if (packed.bias.present()) raise_if(check_input(door, "packed.bias", packed.bias, {{width, rows}}));
 
     const Index blocks = order == PackedOrder::per_kv_head ? layout.num_kv_heads : 1;
-    ProjectionWeights parts;
-    detail::unpack_rows(packed, blocks, rows / blocks, 0, query_rows / blocks, parts.query);
-    detail::unpack_rows(packed, blocks, rows / blocks, query_rows / blocks, key_rows / blocks, parts.key);
-    detail::unpack_rows(packed, blocks, rows / blocks, (query_rows + key_rows) / blocks, value_rows / blocks,
-                        parts.value);
-    parts.output.weight = Tensor<T, 2>(output.weight);
-    parts.output.bias = Tensor<T, 1>(output.bias);
-    return parts;
+    const Index query = query_rows / blocks;  // of each block
+    const Index key = key_rows / blocks;
+    const Index value = value_rows / blocks;
+    const Index all = rows / blocks;
+    return {impl::unpack_projection(packed, blocks, all, 0, query),
+            impl::unpack_projection(packed, blocks, all, query, key),
+            impl::unpack_projection(packed, blocks, all, query + key, value),
+            {Tensor<T, 2>(output.weight), Tensor<T, 1>(output.bias)}};
   }
 };
 
