@@ -281,16 +281,16 @@ TEST_CASE("ProjectionWeights::from_file: Llama's names, other names, biases wher
 
 TEST_CASE("ProjectionWeights::random: shapes, and no two projections alike") {
   const HeadLayout layout{.num_heads = 4, .num_kv_heads = 2, .head_dim = 3, .value_head_dim = 6};
-  const auto weights = ProjectionWeights<double>::random(5, layout, 10, true);
+  const auto weights = ProjectionWeights<double>::random(5, 10, layout, true);
   Projections<double>("Layer", weights, layout);  // accepts them
   CHECK(weights.output.weight.extent(1) == 24);
   CHECK_FALSE(test::same_bits(weights.key.weight.view().slice(0, 0, 6), weights.value.weight.view().slice(0, 0, 6)));
   CHECK_FALSE(test::same_bits(weights.key.weight.view().slice(0, 0, 6), weights.query.weight.view().slice(0, 0, 6)));
   CHECK_FALSE(test::same_bits(weights.key.bias, weights.query.bias.view().slice(0, 0, 6)));
-  CHECK(ProjectionWeights<double>::random(5, layout, 10).query.bias.empty());
-  CHECK(test::same_bits(ProjectionWeights<double>::random(5, layout, 10).query.weight, weights.query.weight));
+  CHECK(ProjectionWeights<double>::random(5, 10, layout).query.bias.empty());
+  CHECK(test::same_bits(ProjectionWeights<double>::random(5, 10, layout).query.weight, weights.query.weight));
   CHECK(error_text([] {
-          ProjectionWeights<double>::random(5, {.num_heads = 3, .num_kv_heads = 2, .head_dim = 1}, 4);
+          ProjectionWeights<double>::random(5, 4, {.num_heads = 3, .num_kv_heads = 2, .head_dim = 1});
         }) == "heed: ProjectionWeights::random: num_heads: 3 is not a multiple of num_kv_heads 2");
 }
 

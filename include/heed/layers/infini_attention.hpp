@@ -52,7 +52,7 @@ struct InfiniAttentionWeights {
   // Errors: ShapeError, OptionError.
   HEED_INLINE static InfiniAttentionWeights random(std::uint64_t seed, Index hidden_size, const HeadLayout& heads,
                                                    bool bias = false) {
-    ProjectionWeights<T> projections = ProjectionWeights<T>::random(seed, heads, hidden_size, bias);
+    ProjectionWeights<T> projections = ProjectionWeights<T>::random(seed, hidden_size, heads, bias);
     return {std::move(projections.query), std::move(projections.key), std::move(projections.value),
             std::move(projections.output), Tensor<accumulator_t<T>, 1>({heads.num_heads})};
   }

@@ -91,7 +91,7 @@ struct ProjectionWeights {
 
   // Uniform numbers in ±1/√(in features) for a layout whose sizes are all given. Uses streams 0 to 7 of the seed.
   // Allocates the result. Errors: ShapeError, OptionError.
-  HEED_INLINE static ProjectionWeights random(std::uint64_t seed, const HeadLayout& layout, Index hidden_size,
+  HEED_INLINE static ProjectionWeights random(std::uint64_t seed, Index hidden_size, const HeadLayout& layout,
                                               bool bias = false) {
     raise_if(check_layout("ProjectionWeights::random", layout));
     const Index query = layout.num_heads * layout.head_dim;
