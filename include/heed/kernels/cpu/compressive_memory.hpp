@@ -49,6 +49,7 @@ void memory_update_kernel(const Cpu& cpu, View<const T, 4> key, View<const T, 4>
     const Index first = part % groups * group_columns;
     const Index count = columns - first < group_columns ? columns - first : group_columns;
     const Index tokens = impl::tokens_of_row(options.key_lengths, b, key.extent(1));
+    if (tokens == 0) return;
     const View<A, 1> z = normalizer[b][k];
     impl::memory_update_head<T>(impl::head_rows(key, b, k, tokens),
                                 impl::head_rows(value.slice(3, first, count), b, k, tokens),
@@ -66,6 +67,7 @@ void memory_update_kernel(const Cpu& cpu, View<const T, 4> key, View<const T, 4>
     for (Index head = begin; head < begin + count; ++head) {
       const Index b = head / kv_heads;
       const Index tokens = impl::tokens_of_row(options.key_lengths, b, key.extent(1));
+      if (tokens == 0) continue;
       A* const mass = scratch.pointer(worker);
       impl::memory_mass(impl::head_rows(key, b, head % kv_heads, tokens), mass);
       impl::add_row(mass, head_dim, normalizer.pointer(b, head % kv_heads));

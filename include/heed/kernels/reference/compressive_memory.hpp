@@ -101,7 +101,7 @@ void memory_update_kernel(const Reference&, View<const T, 4> key, View<const T, 
   A* const written = mass + head_dim;
   for (Index b = 0; b < memory.extent(0); ++b) {
     const Index tokens = impl::tokens_of_row(options.key_lengths, b, key.extent(1));
-    for (Index k = 0; k < memory.extent(1); ++k) {
+    for (Index k = 0; k < memory.extent(1) && tokens > 0; ++k) {
       const View<A, 2> m = memory[b][k];
       const View<A, 1> z = normalizer[b][k];
       for (Index i = 0; i < change.size() + head_dim; ++i) change.data_handle()[i] = 0;

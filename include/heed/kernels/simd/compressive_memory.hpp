@@ -158,8 +158,8 @@ void memory_mass(View<const T, 2> key, accumulator_t<T>* mass) noexcept {
   }
 }
 
-// One kv head of one row: key [S, D] and value [S, columns] enter memory [D, columns]. normalizer [D] is read. Leaves
-// Σ φ(key) in `mass`.
+// One kv head of one row: key [S, D] and value [S, columns], S ≥ 1, enter memory [D, columns]. normalizer [D] is read.
+// Leaves Σ φ(key) in `mass`.
 template <class T>
 void memory_update_head(View<const T, 2> key, View<const T, 2> value, View<accumulator_t<T>, 2> memory,
                         View<const accumulator_t<T>, 1> normalizer, MemoryUpdate rule, accumulator_t<T>* scratch,
@@ -219,7 +219,7 @@ void memory_update_head(View<const T, 2> key, View<const T, 2> value, View<accum
     const simd::Panels<A> right{written, panel, panel, padded};
     simd::multiply(head_dim, columns, count, transposed, right, change, columns, start);
   }
-  for (Index d = 0; d < head_dim && tokens > 0; ++d) add_row(change + d * columns, columns, memory.pointer(d));
+  for (Index d = 0; d < head_dim; ++d) add_row(change + d * columns, columns, memory.pointer(d));
 }
 
 // The same rows of a [B, S, K, D] tensor as a matrix [S, D].
@@ -239,7 +239,7 @@ void memory_update_kernel(const Simd&, View<const T, 4> key, View<const T, 4> va
   A* const mass = scratch.data_handle();
   for (Index b = 0; b < memory.extent(0); ++b) {
     const Index tokens = impl::tokens_of_row(options.key_lengths, b, key.extent(1));
-    for (Index k = 0; k < memory.extent(1); ++k) {
+    for (Index k = 0; k < memory.extent(1) && tokens > 0; ++k) {
       const View<A, 1> z = normalizer[b][k];
       impl::memory_update_head<T>(impl::head_rows(key, b, k, tokens), impl::head_rows(value, b, k, tokens),
                                   memory[b][k], z, options.rule, mass + head_dim, mass);
