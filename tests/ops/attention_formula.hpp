@@ -63,9 +63,8 @@ struct FormulaResult {
 
 // change(score, batch, head, query position, key) stands for a score modifier.
 template <class T, class Change = NoChange>
-FormulaResult attention_formula(heed::View<const T, 4> query, heed::View<const T, 4> key,
-                                heed::View<const T, 4> value, const heed::AttentionOptions<T>& options,
-                                Change change = {}) {
+FormulaResult attention_formula(heed::View<const T, 4> query, heed::View<const T, 4> key, heed::View<const T, 4> value,
+                                const heed::AttentionOptions<T>& options, Change change = {}) {
   const Index batch = query.extent(0), queries = query.extent(1), heads = query.extent(2), depth = query.extent(3);
   const Index keys = key.extent(1), group = key.extent(2) > 0 ? heads / key.extent(2) : 1, width = value.extent(3);
   FormulaResult result{heed::Tensor<double, 4>({batch, queries, heads, width}),
@@ -102,10 +101,9 @@ FormulaResult attention_formula(heed::View<const T, 4> query, heed::View<const T
           if (score == -infinity) continue;
           double weight = std::exp(score - maximum) / sum;
           if (options.dropout > 0) {
-            const heed::RandomWords words =
-                heed::philox(options.dropout_seed, {{static_cast<std::uint32_t>(s / 4),
-                                                     static_cast<std::uint32_t>(position),
-                                                     static_cast<std::uint32_t>(h), static_cast<std::uint32_t>(b)}});
+            const heed::RandomWords words = heed::philox(
+                options.dropout_seed, {{static_cast<std::uint32_t>(s / 4), static_cast<std::uint32_t>(position),
+                                        static_cast<std::uint32_t>(h), static_cast<std::uint32_t>(b)}});
             const double dropout = static_cast<double>(options.dropout);
             weight = words[s % 4] < dropout * 4294967296.0 ? 0 : weight / (1 - dropout);
           }

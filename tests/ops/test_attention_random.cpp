@@ -126,13 +126,8 @@ void check_against_formula(std::uint64_t seed, double tolerance) {
   RandomCall<T> call(seed);
   const auto want = test::attention_formula<T>(call.query, call.key, call.value, call.options);
   const Index batch = call.query.extent(0), queries = call.query.extent(1), heads = call.query.extent(2);
-  const heed::AttentionExtents extents{batch,
-                                       queries,
-                                       call.key.extent(1),
-                                       heads,
-                                       call.key.extent(2),
-                                       call.query.extent(3),
-                                       call.value.extent(3)};
+  const heed::AttentionExtents extents{
+      batch, queries, call.key.extent(1), heads, call.key.extent(2), call.query.extent(3), call.value.extent(3)};
   const test::Strided<T, 4> query(call.query), key(call.key), value(call.value);
   test::for_each_backend([&](const auto& backend) {
     test::Strided<T, 4> out(Tensor<T, 4>({batch, queries, heads, call.value.extent(3)}));
