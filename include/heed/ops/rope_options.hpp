@@ -176,7 +176,7 @@ inline Problem check_rope_scaling(const char* door, const RopeScaling& scaling, 
   if (type == RopeType::yarn) {
     if (!(scaling.mscale >= 0 && scaling.mscale_all_dim >= 0)) {
       return bad("scaling.mscale")
-          .append("and mscale_all_dim must not be negative, got ")
+          .append("must not be negative, nor mscale_all_dim, got ")
           .append_number(scaling.mscale)
           .append(" and ")
           .append_number(scaling.mscale_all_dim);
