@@ -27,6 +27,10 @@ struct ProjectionNames {
   const char* value = "v_proj";
   const char* output = "o_proj";
 };
+// Hugging Face's BertAttention.
+inline constexpr ProjectionNames bert_projections{"self.query", "self.key", "self.value", "output.dense"};
+// The Python code that heed grew out of.
+inline constexpr ProjectionNames seed_projections{"Q", "K", "V", "dense"};
 
 // How a file's single weight for queries, keys and values orders its rows.
 enum class PackedOrder {
