@@ -11,6 +11,12 @@
 
 namespace heed {
 
+// Whether queries and keys carry their position when they are used.
+enum class TokenPositions {
+  none,
+  rotary,  // turned by RoPE
+};
+
 // Which two dims of a head make pair i, of rotary_dim / 2 pairs.
 enum class RopeLayout {
   half,         // i and i + rotary_dim / 2 (Llama, GPT-NeoX, most others)

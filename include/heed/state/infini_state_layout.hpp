@@ -11,12 +11,6 @@
 
 namespace heed {
 
-// Whether queries and keys carry their position when they are used.
-enum class TokenPositions {
-  none,
-  rotary,  // turned by RoPE
-};
-
 // Left out, value_head_dim is head_dim.
 struct InfiniStateLayout {
   Index num_kv_heads = 0;           // K
