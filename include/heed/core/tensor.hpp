@@ -13,7 +13,7 @@ namespace heed {
 // Owns 64-byte-aligned memory of `Rank` axes; copies are deep, moves are cheap, elements start at zero. Converts to
 // View wherever one is asked for. Allocation: in the constructors and in copies; std::bad_alloc (abort without
 // exceptions) if there is no memory.
-template <class T, int Rank, class Space = Host>
+template <class T, int Rank, class Space>
 class Tensor {
   static_assert(std::is_trivially_copyable_v<T>, "tensor elements are plain numbers");
 

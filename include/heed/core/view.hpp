@@ -6,7 +6,7 @@
 #include <span>
 #include <type_traits>
 
-#include "heed/config.hpp"
+#include "heed/fwd.hpp"
 
 namespace heed {
 
@@ -21,8 +21,8 @@ struct Host {};
 // Layout: element (i0, i1, …) is data_handle()[i0 · stride(0) + i1 · stride(1) + …]. Doors ask that the last axis is
 // contiguous; leading axes may have any positive stride (a permuted or cut tensor is fine), stride 0 repeats an input
 // along that axis, and an axis of extent 1 may have any stride. A default-made View has no data: it stands for an
-// optional tensor that is absent. Extents are not checked here but at the door that uses them.
-template <class T, int Rank, class Space = Host>
+// optional tensor that is absent. Extents are not checked here but at the door that uses them. (fwd.hpp: Space = Host.)
+template <class T, int Rank, class Space>
 class View {
   static_assert(Rank >= 1, "a View has at least one axis");
 

@@ -1,0 +1,41 @@
+// Names without definitions, for headers that only mention heed's types by reference or pointer.
+//
+// Layers are not here: they are templates over constrained parameters and a HeadLayout value, so whoever names one
+// needs their headers anyway.
+#pragma once
+
+#include <cstddef>
+
+#include "heed/config.hpp"
+
+namespace heed {
+
+using Index = std::ptrdiff_t;
+struct Host;
+template <class T, int Rank, class Space = Host>
+class View;
+template <class T, int Rank, class Space = Host>
+class Tensor;
+class Workspace;
+struct HeadLayout;
+struct bfloat16;
+struct float16;
+class Executor;
+class Problem;
+
+struct Window;
+template <class T>
+struct AttentionOptions;
+struct RopeOptions;
+struct InfiniAttentionOptions;
+struct InfiniAttentionCall;
+
+}  // namespace heed
+
+namespace heed::inline HEED_ABI {
+
+class Reference;
+class Simd;
+class Cpu;
+
+}  // namespace heed::inline HEED_ABI
