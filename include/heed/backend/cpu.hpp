@@ -18,13 +18,14 @@ class Cpu : public Simd {
   int concurrency() const { return executor_.concurrency(); }
   const Executor& executor() const noexcept { return executor_; }
 
-  // Calls part(begin, count, worker) on disjoint ranges that cover 0 … count − 1. Ranges hold at least `grain` items
-  // (but the last), so that small work runs on the calling thread.
+  // Calls part(begin, count, worker) on disjoint ranges that cover 0 … count − 1. Ranges hold about `grain` items or
+  // more (at least half as many), so that small work runs on the calling thread.
   template <class F>
   void for_ranges(Index count, Index grain, F&& part) const {
     if (count <= 0) return;
     const Index at_most = static_cast<Index>(concurrency()) * 4;  // a few ranges a worker even out unequal ones
-    const Index wanted = (count + grain - 1) / (grain < 1 ? 1 : grain);
+    if (grain < 1) grain = 1;
+    const Index wanted = (count + grain - 1) / grain;
     const Index ranges = concurrency() == 1 ? 1 : (wanted < at_most ? wanted : at_most);
     executor_.parallel_for(ranges, [&](Index range, int worker) {
       const Index begin = count * range / ranges;

@@ -30,7 +30,8 @@ class PartFunction {
 
 // What a pool must offer: parallel_for(count, f) calls f(index, worker) once for every index in 0 … count − 1, with
 // worker in 0 … concurrency() − 1 and never two calls at the same time with the same worker, and returns when all are
-// done. f does not throw. A parallel_for inside a parallel_for runs serially.
+// done. f does not throw. A parallel_for from inside a part runs serially, on the calling thread (heed's own kernels
+// never nest; a caller's code may, by calling heed from a part of its own).
 template <class Pool>
 concept ParallelFor = requires(Pool& pool, Index count, PartFunction function) {
   { pool.concurrency() } -> std::convertible_to<int>;
@@ -45,7 +46,7 @@ class Executor {
   template <ParallelFor Pool>
   requires(!std::is_same_v<std::remove_cv_t<Pool>, Executor>) HEED_INLINE Executor(Pool& pool)
   noexcept
-      : pool_(std::addressof(pool)),
+      : pool_(const_cast<void*>(static_cast<const void*>(std::addressof(pool)))),  // a const pool stays const in Pool
         concurrency_([](void* self) { return static_cast<int>(static_cast<Pool*>(self)->concurrency()); }),
         run_([](void* self, Index count, PartFunction part) { static_cast<Pool*>(self)->parallel_for(count, part); }) {}
 
