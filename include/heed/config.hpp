@@ -3,15 +3,19 @@
 
 #include "heed/version.hpp"
 
+// HEED_REFUSED keeps heed.hpp from including the rest, so that the one message is not followed by a thousand others.
+
 // MSVC reports C++98 in __cplusplus unless told otherwise; _MSVC_LANG has the truth.
 #if defined(_MSVC_LANG) ? _MSVC_LANG < 202002L : __cplusplus < 202002L
 #error "heed needs C++20: compile with -std=c++20 (or link the CMake target heed::heed, which asks for it)."
+#define HEED_REFUSED
 #endif
 
 // A query without keys, and a masked key, are infinities in the scores. -ffast-math lets the compiler assume there are
 // none.
 #if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
 #error "heed needs infinities and NaN: compile without -ffast-math / -ffinite-math-only."
+#define HEED_REFUSED
 #endif
 
 #if defined(__cpp_exceptions)

@@ -2,11 +2,13 @@
 // other libraries, and heed/core/openmp_executor.hpp.
 #pragma once
 
+#include "heed/config.hpp"
+
+#if !defined(HEED_REFUSED)
 #include "heed/backend/backend.hpp"
 #include "heed/backend/cpu.hpp"
 #include "heed/backend/reference.hpp"
 #include "heed/backend/simd.hpp"
-#include "heed/config.hpp"
 #include "heed/core/executor.hpp"
 #include "heed/core/heads.hpp"
 #include "heed/core/progress.hpp"
@@ -38,3 +40,4 @@
 #include "heed/ops/softmax.hpp"
 #include "heed/state/infini_state.hpp"
 #include "heed/version.hpp"
+#endif
