@@ -20,6 +20,7 @@
 #include "heed/core/workspace.hpp"
 #include "heed/error.hpp"
 #include "heed/fwd.hpp"
+#include "heed/layers/grouped_query_attention.hpp"
 #include "heed/layers/infini_attention.hpp"
 #include "heed/layers/linear.hpp"
 #include "heed/layers/multi_head_self_attention.hpp"

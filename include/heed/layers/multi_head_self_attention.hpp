@@ -6,6 +6,7 @@
 #include <string>
 
 #include "heed/layers/projections.hpp"
+#include "heed/layers/self_attention.hpp"
 #include "heed/ops/attention.hpp"
 
 namespace heed {
@@ -29,16 +30,6 @@ struct MultiHeadSelfAttentionCall {
 }  // namespace heed
 
 namespace heed::inline HEED_ABI {
-
-namespace impl {
-
-// A layer's scale in the type that the operation takes.
-template <class A>
-ScoreScale<A> score_scale(const ScoreScale<double>& scale, Index head_dim) noexcept {
-  return scale.given() ? ScoreScale<A>(static_cast<A>(scale.value(head_dim))) : ScoreScale<A>();
-}
-
-}  // namespace impl
 
 // The heads of a MultiHeadSelfAttention for a hidden size: head_dim is hidden_size / num_heads, and every head has keys
 // and values of its own. `fixed` is the layer's template argument, `given` what its constructor was handed.
