@@ -48,9 +48,12 @@ void gated_mix_kernel(const Reference&, View<const T, 4> memory, View<const T, 4
       for (Index t = 0; t < out.extent(1); ++t) {
         const auto own = denominator.present() ? impl::gate_for(gate, empty_memory, denominator(b, t, h)) : gate;
         for (Index j = 0; j < out.extent(3); ++j) {
-          A value = 0;
-          if (own.local != 0) value += own.local * widen(local(b, t, h, j));
-          if (own.memory != 0) value += own.memory * widen(memory(b, t, h, j));
+          const A from_local = own.local != 0 ? own.local * widen(local(b, t, h, j)) : 0;
+          A value = from_local;  // not 0 + it: −0 must stay −0
+          if (own.memory != 0) {
+            const A from_memory = own.memory * widen(memory(b, t, h, j));
+            value = own.local != 0 ? from_memory + from_local : from_memory;
+          }
           out(b, t, h, j) = narrow<T>(value);
         }
       }
