@@ -67,9 +67,9 @@ template <class T>
 // out = φ(query) · memory / (φ(query) · normalizer): what a memory answers. φ(x) = x + 1 for x > 0, eˣ otherwise.
 //
 //   query       [batch, seq, heads, head dim]             without position, or with the one the keys were stored with
-//   memory      [batch, kv heads, head dim, value dim]    M, in accumulator_t<T>; query head h reads kv head h / (H /
-//   K) normalizer  [batch, kv heads, head dim]               z, in accumulator_t<T>; all 0: the memory is empty out
-//   [batch, seq, heads, value dim]            0 where the memory is empty or φ(q)·z underflows to 0; must
+//   memory      [batch, kv heads, head dim, value dim]    M, in accumulator_t<T>; query head h reads kv head h / (H/K)
+//   normalizer  [batch, kv heads, head dim]               z, in accumulator_t<T>; all 0: the memory is empty
+//   out         [batch, seq, heads, value dim]            0 where the memory is empty or φ(q)·z underflows to 0; must
 //                                                         not overlap an input
 //   options.denominator  [batch, seq, heads]              φ(q)·z, 0 in those cases: what gated_mix() goes by
 //
