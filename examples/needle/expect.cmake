@@ -1,0 +1,25 @@
+# Runs PROGRAM with ARGUMENTS; it must end with CODE, print a match of OUTPUT (stdout) and of ERRORS (stderr; without
+# ERRORS nothing may be there). With JSON the output must be a JSON object whose members, by name, are equal to the
+# values that follow in JSON: name;value;name;value...
+execute_process(COMMAND "${PROGRAM}" ${ARGUMENTS} OUTPUT_VARIABLE output ERROR_VARIABLE errors RESULT_VARIABLE result)
+message(STATUS "${PROGRAM} printed:\n${output}${errors}")
+if(NOT result STREQUAL CODE)
+  message(FATAL_ERROR "the program ended with ${result}, not ${CODE}")
+endif()
+if(NOT output MATCHES "${OUTPUT}")
+  message(FATAL_ERROR "the output does not match: ${OUTPUT}")
+endif()
+if(ERRORS)
+  if(NOT errors MATCHES "${ERRORS}")
+    message(FATAL_ERROR "the error text does not match: ${ERRORS}")
+  endif()
+elseif(errors)
+  message(FATAL_ERROR "the program complained")
+endif()
+while(JSON)
+  list(POP_FRONT JSON member expected)
+  string(JSON value GET "${output}" "${member}")  # ends the script if the output is not JSON
+  if(NOT value STREQUAL expected)
+    message(FATAL_ERROR "${member} is ${value}, not ${expected}")
+  endif()
+endwhile()

@@ -1,0 +1,29 @@
+// The search: haystacks through the model, piece by piece, and the answers.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "haystack.hpp"
+#include "model.hpp"
+
+namespace needle {
+
+inline constexpr int answer_size = 5;  // digits of a key
+
+struct Found {
+  std::vector<std::string> answers;  // one a haystack
+  std::int64_t bytes = 0;            // read in all of them
+  double seconds = 0;
+  std::int64_t state_bytes = 0;  // of one row
+};
+
+// Streams all haystacks, whose plans must have the same size, as rows of one batch; then asks. `progress` is called
+// with the bytes read so far. After the first call of progress nothing is allocated until the answers are handed back.
+Found search(const Model& model, const heed::Cpu& cpu, std::span<Haystack> haystacks,
+             const std::function<void(std::int64_t)>& progress);
+
+}  // namespace needle
