@@ -1,0 +1,112 @@
+// One conformance case: its tensors, its options, and what was found about it.
+#pragma once
+
+#include <filesystem>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "conformance/attributes.hpp"
+#include "conformance/comparison.hpp"
+#include "heed/io/safetensors_reader.hpp"
+
+namespace conformance {
+
+// How one tensor came out.
+struct Finding {
+  std::string tensor;  // "output.lse", or "output.lse (token by token)"
+  Comparison comparison;
+  double tolerance = 0;
+  std::string place;  // the worst element's indices
+  std::string fault;  // another shape; empty if the shapes agree
+};
+
+// A file that is a case, while it is run. A heed::TensorSource, which notes what is read: a case passes only if all its
+// inputs were used and all its outputs checked.
+class Case {
+ public:
+  Case(const std::filesystem::path& path, bool is_float);
+
+  // The file's name without its ending; the name of its folder.
+  const std::string& name() const { return name_; }
+  const std::string& group() const { return group_; }
+  // The operation or layer, and whose arithmetic ("seed", or none).
+  std::string op() const { return std::string(file_.metadata("op")); }
+  std::string preset() const { return std::string(file_.metadata("preset")); }
+  // The model behind the case, or none: a file without op that lies beside a config.json is no case.
+  bool is_case() const { return !op().empty(); }
+
+  const Attributes& attributes() const { return attributes_; }
+
+  bool contains(std::string_view tensor) const { return file_.contains(tensor); }
+  template <class T, int Rank>
+  heed::Tensor<T, Rank> read(std::string_view tensor) const {
+    used_.emplace(tensor);
+    return file_.read<T, Rank>(tensor);
+  }
+  std::span<const heed::Index> shape(std::string_view tensor) const { return file_.info(tensor).shape(); }
+  bool is_boolean(std::string_view tensor) const { return file_.info(tensor).dtype == heed::DType::boolean; }
+
+  // The tensor if it is there, else an absent one.
+  template <class T, int Rank>
+  heed::Tensor<T, Rank> read_optional(std::string_view tensor) const {
+    return contains(tensor) ? read<T, Rank>(tensor) : heed::Tensor<T, Rank>();
+  }
+
+  // A tensor of up to 4 axes with axes of extent 1 put before them.
+  template <class T>
+  heed::Tensor<T, 4> read_right_aligned(std::string_view tensor) const {
+    const auto axes = shape(tensor);
+    if (axes.size() > 4) throw CaseError(std::string(tensor) + ": expected at most 4 axes, got " + shape_text(axes));
+    heed::Index extents[] = {1, 1, 1, 1};
+    for (std::size_t axis = 0; axis < axes.size(); ++axis) extents[4 - axes.size() + axis] = axes[axis];
+    used_.emplace(tensor);
+    heed::Tensor<T, 4> result(extents);
+    const auto flat = file_.read_flat<T>(tensor);
+    for (heed::Index i = 0; i < flat.size(); ++i) result.data()[i] = flat(i);
+    return result;
+  }
+
+  // The case's tolerance for the scalar it is run in.
+  double tolerance() const { return tolerance_; }
+  double tolerance(const std::string& type) const;
+
+  // Compares a result with the tensor of this name; integers and bools exactly. `how` says which of several runs it is.
+  template <class Tensorlike>
+  void check(const std::string& tensor, const Tensorlike& got, const std::string& how = {}) {
+    check(tensor, got, how, tolerance());
+  }
+  template <class Tensorlike>
+  void check(const std::string& tensor, const Tensorlike& got, const std::string& how, double tolerance) {
+    using T = heed::scalar_t<Tensorlike>;
+    constexpr int rank = Tensorlike::rank();
+    const heed::Tensor<T, rank> copy(heed::View<const T, rank>{got});
+    heed::Index extents[rank];
+    for (int axis = 0; axis < rank; ++axis) extents[axis] = copy.extent(axis);
+    std::vector<double> values(static_cast<std::size_t>(copy.size()));
+    for (heed::Index i = 0; i < copy.size(); ++i)
+      values[static_cast<std::size_t>(i)] = static_cast<double>(copy.data()[i]);
+    check_values(tensor, how, extents, values, tolerance);
+  }
+
+  // To be called when the adapter is done: nothing may have been left out.
+  void finish() const;
+
+  const std::vector<Finding>& findings() const { return findings_; }
+
+ private:
+  void check_values(const std::string& tensor, const std::string& how, std::span<const heed::Index> shape,
+                    std::span<const double> got, double tolerance);
+
+  std::string name_;
+  std::string group_;
+  heed::SafetensorsReader file_;
+  Attributes attributes_;
+  double tolerance_ = 0;
+  mutable std::set<std::string, std::less<>> used_;
+  std::set<std::string, std::less<>> checked_;
+  std::vector<Finding> findings_;
+};
+
+}  // namespace conformance

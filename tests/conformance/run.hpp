@@ -1,0 +1,56 @@
+// What a case is run on, and the operations that can be run.
+#pragma once
+
+#include <string>
+
+#include "conformance/case.hpp"
+#include "heed/backend/cpu.hpp"
+#include "heed/backend/reference.hpp"
+#include "heed/backend/simd.hpp"
+
+namespace conformance {
+
+struct Setup {
+  std::string backend = "cpu";    // reference, simd, cpu
+  std::string scalar = "double";  // double, float
+};
+
+// An adapter: reads the case, runs heed on it, checks what comes out. Throws what heed throws, and CaseError.
+using Adapter = void (*)(Case& test, const Setup& setup);
+
+// nullptr for an operation that is not known.
+Adapter find_adapter(const std::string& op, const std::string& preset);
+
+void run_rotary_embedding(Case& test, const Setup& setup);
+void run_seed_rotary_embedding(Case& test, const Setup& setup);
+void run_apply_rotary_pos_emb(Case& test, const Setup& setup);
+void run_rotate_half(Case& test, const Setup& setup);
+void run_repeat_kv(Case& test, const Setup& setup);
+void run_attention(Case& test, const Setup& setup);
+void run_attention_varlen(Case& test, const Setup& setup);
+void run_alibi_slopes(Case& test, const Setup& setup);
+void run_infini_attention(Case& test, const Setup& setup);
+void run_infini_attention_layer(Case& test, const Setup& setup);
+void run_seed_infini_attention(Case& test, const Setup& setup);
+void run_seed_multi_head_self_attention(Case& test, const Setup& setup);
+
+// Calls run.operator()<T>(backend) for the scalar and the backend of the setup.
+template <class Run>
+void dispatch(const Setup& setup, Run&& run) {
+  const auto with = [&](const auto& backend) {
+    if (setup.scalar == "float") {
+      run.template operator()<float>(backend);
+    } else {
+      run.template operator()<double>(backend);
+    }
+  };
+  if (setup.backend == "reference") {
+    with(heed::Reference());
+  } else if (setup.backend == "simd") {
+    with(heed::Simd());
+  } else {
+    with(heed::Cpu());
+  }
+}
+
+}  // namespace conformance
