@@ -105,7 +105,7 @@ FormulaResult attention_formula(heed::View<const T, 4> query, heed::View<const T
                 options.dropout_seed, {{static_cast<std::uint32_t>(s / 4), static_cast<std::uint32_t>(position),
                                         static_cast<std::uint32_t>(h), static_cast<std::uint32_t>(b)}});
             const double dropout = static_cast<double>(options.dropout);
-            weight = words[s % 4] < dropout * 4294967296.0 ? 0 : weight / (1 - dropout);
+            weight *= words[s % 4] < dropout * 4294967296.0 ? 0 : 1 / (1 - dropout);
           }
           result.weights(b, h, t, s) = weight;
           for (Index d = 0; d < width; ++d) result.out(b, t, h, d) += weight * to_double(value(b, s, h / group, d));

@@ -168,8 +168,10 @@ TEST_CASE("NaN that is attended is in the result of every row that attends it, a
 
     EqualScores<float> only(1, {test::nan_value});
     only.key(0, 0, 0, 0) = static_cast<float>(test::nan_value);
-    only.run(backend, {});
-    CHECK(std::isnan(only.result(0)));
+    for (std::uint64_t seed = 0; seed < 8; ++seed) {  // dropped or not
+      only.run(backend, {.dropout = 0.5F, .dropout_seed = seed});
+      CHECK(std::isnan(only.result(0)));
+    }
   });
 }
 

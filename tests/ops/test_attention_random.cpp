@@ -46,9 +46,9 @@ struct RandomCall {
     } while (batch * kv_heads * group * queries * keys * (depth + width) > 1500000);
     const Index heads = kv_heads * group;
 
-    query = test::random_tensor<T>({batch, queries, heads, depth}, random.bits(), -2, 2);
-    key = test::random_tensor<T>({batch, keys, kv_heads, depth}, random.bits(), -2, 2);
-    value = test::random_tensor<T>({batch, keys, kv_heads, width}, random.bits());
+    query = test::random_tensor<T>({batch, queries, heads, depth}, seed + 1, -2, 2);
+    key = test::random_tensor<T>({batch, keys, kv_heads, depth}, seed + 2, -2, 2);
+    value = test::random_tensor<T>({batch, keys, kv_heads, width}, seed + 3);
 
     if (sometimes(3)) options.scale = static_cast<A>(pick(-1, 0, 1, 2)) / 4;
     if (sometimes(4)) options.softcap = static_cast<A>(pick(1, 5, 50));
@@ -60,26 +60,25 @@ struct RandomCall {
       options.mask = mask;
     }
     if (sometimes(3)) {
-      bias = test::random_tensor<A>({pick(1, batch), pick(1, heads), pick(1, queries), pick(1, keys, keys, keys)},
-                                    random.bits(), -3, 3);
-      for (A& element : bias.span()) element = sometimes(5) ? static_cast<A>(-test::infinity) : element;
+      bias = Tensor<A, 4>({pick(1, batch), pick(1, heads), pick(1, queries), pick(1, keys, keys, keys)});
+      for (A& element : bias.span()) element = static_cast<A>(sometimes(5) ? -test::infinity : random.uniform(-3, 3));
       options.bias = bias;
     }
     if (sometimes(4)) {
-      slopes = test::random_tensor<A>({heads}, random.bits(), 0, 0.05);  // no weight underflows: 0 · inf is NaN
+      slopes = test::random_tensor<A>({heads}, seed + 4, 0, 0.05);  // no weight underflows: 0 · inf is NaN
       options.alibi_slopes = slopes;
     }
     if (sometimes(4)) {
-      sinks = test::random_tensor<A>({heads}, random.bits(), -3, 3);
+      sinks = test::random_tensor<A>({heads}, seed + 5, -3, 3);
       if (sometimes(3)) sinks(0) = static_cast<A>(-test::infinity);
       options.sinks = sinks;
     }
     if (sometimes(3)) {
-      lengths = test::random_ids({batch}, random.bits(), keys + 1);
+      lengths = test::random_ids({batch}, seed + 6, keys + 1);
       options.key_lengths = lengths;
     }
     if (sometimes(4)) {
-      offsets = test::random_ids({batch}, random.bits(), keys + 20);
+      offsets = test::random_ids({batch}, seed + 7, keys + 20);
       for (std::int64_t& offset : offsets.span()) offset -= 10;
       options.query_offsets = offsets;
     }

@@ -96,7 +96,7 @@ class Dropout {
         counter_{{0, static_cast<std::uint32_t>(query), static_cast<std::uint32_t>(head),
                   static_cast<std::uint32_t>(batch)}} {}
 
-  // Sets weights of keys first … first + count − 1 to 0 or to weight · scale; scale = 1 / (1 − probability).
+  // Multiplies the weights of keys first … first + count − 1 by 0 or by scale = 1 / (1 − probability); NaN stays NaN.
   template <class A>
   void apply(A* weights, Index first, Index count, A scale) noexcept {
     RandomWords words;
@@ -106,7 +106,7 @@ class Dropout {
         counter_.words[0] = static_cast<std::uint32_t>(key / 4);
         words = philox(seed_, counter_);
       }
-      weights[i] = words[key % 4] < threshold_ ? A(0) : weights[i] * scale;
+      weights[i] *= words[key % 4] < threshold_ ? A(0) : scale;
     }
   }
 
