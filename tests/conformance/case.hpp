@@ -31,9 +31,12 @@ class Case {
   // The file's name without its ending; the name of its folder.
   const std::string& name() const { return name_; }
   const std::string& group() const { return group_; }
-  // The operation or layer, and whose arithmetic ("seed", or none).
+  // The operation or layer, and whose conventions ("seed", "onnx", or none: heed's own).
   std::string op() const { return std::string(file_.metadata("op")); }
-  std::string preset() const { return std::string(file_.metadata("preset")); }
+  std::string preset() const { return is_onnx() ? "onnx" : std::string(file_.metadata("preset")); }
+  // A node test of the ONNX standard names its operator set.
+  std::string opset() const { return std::string(file_.metadata("opset")); }
+  bool is_onnx() const { return !opset().empty(); }
   // The model behind the case, or none: a file without op that lies beside a config.json is no case.
   bool is_case() const { return !op().empty(); }
 
@@ -46,7 +49,8 @@ class Case {
     return file_.read<T, Rank>(tensor);
   }
   std::span<const heed::Index> shape(std::string_view tensor) const { return file_.info(tensor).shape(); }
-  bool is_boolean(std::string_view tensor) const { return file_.info(tensor).dtype == heed::DType::boolean; }
+  heed::DType dtype(std::string_view tensor) const { return file_.info(tensor).dtype; }
+  bool is_boolean(std::string_view tensor) const { return dtype(tensor) == heed::DType::boolean; }
 
   // The tensor if it is there, else an absent one.
   template <class T, int Rank>
@@ -85,8 +89,13 @@ class Case {
     heed::Index extents[rank];
     for (int axis = 0; axis < rank; ++axis) extents[axis] = copy.extent(axis);
     std::vector<double> values(static_cast<std::size_t>(copy.size()));
-    for (heed::Index i = 0; i < copy.size(); ++i)
-      values[static_cast<std::size_t>(i)] = static_cast<double>(copy.data()[i]);
+    for (heed::Index i = 0; i < copy.size(); ++i) {
+      if constexpr (heed::Scalar<T>) {
+        values[static_cast<std::size_t>(i)] = static_cast<double>(heed::widen(copy.data()[i]));
+      } else {
+        values[static_cast<std::size_t>(i)] = static_cast<double>(copy.data()[i]);
+      }
+    }
     check_values(tensor, how, extents, values, tolerance);
   }
 
@@ -104,6 +113,7 @@ class Case {
   heed::SafetensorsReader file_;
   Attributes attributes_;
   double tolerance_ = 0;
+  double floor_ = 1;  // a tolerance is relative to this + |want|
   mutable std::set<std::string, std::less<>> used_;
   std::set<std::string, std::less<>> checked_;
   std::vector<Finding> findings_;

@@ -1,4 +1,4 @@
-// The rule by which a result counts as right: |got - want| <= t (1 + |want|), infinities equal, integers exact.
+// The rule by which a result counts as right: |got - want| <= t (floor + |want|), infinities equal, integers exact.
 #pragma once
 
 #include <cmath>
@@ -13,12 +13,12 @@ namespace conformance {
 
 // How far one value is off, in the unit of the tolerance: it passes if this is at most t. Infinity for what no tolerance
 // forgives: another infinity, a NaN where there should be a number, a number where there should be a NaN.
-inline double error_of(double got, double want) {
+inline double error_of(double got, double want, double floor = 1) {
   if (std::isnan(want) || std::isnan(got)) {
     return std::isnan(want) && std::isnan(got) ? 0 : std::numeric_limits<double>::infinity();
   }
   if (std::isinf(want) || std::isinf(got)) return got == want ? 0 : std::numeric_limits<double>::infinity();
-  return std::fabs(got - want) / (1 + std::fabs(want));
+  return std::fabs(got - want) / (floor + std::fabs(want));
 }
 
 // The worst element of a tensor.
@@ -34,11 +34,12 @@ struct Comparison {
 };
 
 // The two hold as many elements.
-inline Comparison compare(std::span<const double> got, std::span<const double> want, double tolerance) {
+inline Comparison compare(std::span<const double> got, std::span<const double> want, double tolerance,
+                          double floor = 1) {
   Comparison result;
   result.elements = want.size();
   for (std::size_t i = 0; i < want.size(); ++i) {
-    const double error = error_of(got[i], want[i]);
+    const double error = error_of(got[i], want[i], floor);
     if (!(error <= tolerance)) ++result.wrong;
     if (i == 0 || error > result.largest) {
       result.largest = error;

@@ -23,6 +23,11 @@ Adapter find_adapter(const std::string& op, const std::string& preset) {
       {{"InfiniAttention", ""}, run_infini_attention_layer},
       {{"InfiniAttention", "seed"}, run_seed_infini_attention},
       {{"MultiHeadSelfAttention", "seed"}, run_seed_multi_head_self_attention},
+      {{"Attention", "onnx"}, run_onnx_attention},
+      {{"LinearAttention", "onnx"}, run_onnx_linear_attention},
+      {{"RotaryEmbedding", "onnx"}, run_onnx_rotary_embedding},
+      {{"Softmax", "onnx"}, run_onnx_softmax},
+      {{"TensorScatter", "onnx"}, run_onnx_tensor_scatter},
   };
   const auto found = adapters.find({op, preset});
   return found == adapters.end() ? nullptr : found->second;

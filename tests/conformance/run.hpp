@@ -33,24 +33,34 @@ void run_infini_attention(Case& test, const Setup& setup);
 void run_infini_attention_layer(Case& test, const Setup& setup);
 void run_seed_infini_attention(Case& test, const Setup& setup);
 void run_seed_multi_head_self_attention(Case& test, const Setup& setup);
+void run_onnx_attention(Case& test, const Setup& setup);
+void run_onnx_linear_attention(Case& test, const Setup& setup);
+void run_onnx_rotary_embedding(Case& test, const Setup& setup);
+void run_onnx_softmax(Case& test, const Setup& setup);
+void run_onnx_tensor_scatter(Case& test, const Setup& setup);
+
+// Calls run(backend) for the backend of the setup.
+template <class Run>
+void with_backend(const Setup& setup, Run&& run) {
+  if (setup.backend == "reference") {
+    run(heed::Reference());
+  } else if (setup.backend == "simd") {
+    run(heed::Simd());
+  } else {
+    run(heed::Cpu());
+  }
+}
 
 // Calls run.operator()<T>(backend) for the scalar and the backend of the setup.
 template <class Run>
 void dispatch(const Setup& setup, Run&& run) {
-  const auto with = [&](const auto& backend) {
+  with_backend(setup, [&](const auto& backend) {
     if (setup.scalar == "float") {
       run.template operator()<float>(backend);
     } else {
       run.template operator()<double>(backend);
     }
-  };
-  if (setup.backend == "reference") {
-    with(heed::Reference());
-  } else if (setup.backend == "simd") {
-    with(heed::Simd());
-  } else {
-    with(heed::Cpu());
-  }
+  });
 }
 
 }  // namespace conformance

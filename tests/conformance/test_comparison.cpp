@@ -25,6 +25,12 @@ TEST_CASE("conformance: an error is |got - want| / (1 + |want|)") {
   CHECK(error_of(-3.0, 3.0) == 1.5);
 }
 
+TEST_CASE("conformance: with a floor of 1e-4 a tolerance of 1e-3 is 1e-7 + 1e-3 |want|") {
+  const std::vector<double> want = {0, 2};
+  CHECK(compare(std::vector<double>{0.99e-7, 2.0019}, want, 1e-3, 1e-4).passed());
+  CHECK(compare(std::vector<double>{1.01e-7, 2.0021}, want, 1e-3, 1e-4).wrong == 2);
+}
+
 TEST_CASE("conformance: infinities and NaN must be equal, whatever the tolerance") {
   CHECK(error_of(infinity, infinity) == 0);
   CHECK(error_of(-infinity, -infinity) == 0);
