@@ -22,7 +22,7 @@ struct StateName {
     if (prefix.size() + rest > sizeof text) {
       raise(problem_at(ErrorKind::format, "InfiniState", name).append("the prefix is too long"));
     }
-    std::memcpy(text, prefix.data(), prefix.size());
+    if (!prefix.empty()) std::memcpy(text, prefix.data(), prefix.size());  // an empty view may hold a null pointer
     std::size_t length = prefix.size();
     if (length > 0 && text[length - 1] != '.') text[length++] = '.';
     std::memcpy(text + length, name, rest - 1);
