@@ -52,7 +52,6 @@ int main() {
   restored.rollback(1);
   std::printf("pending: %td, and %td with one taken back\n", heed::Index{state.pending()(0)},
               heed::Index{restored.pending()(0)});
-
   const heed::Index bytes = state.size_bytes();
   attention.forward(cpu, heed::Tensor<float, 3>({1, 100000, 1}), state);
   std::printf("after %td tokens the state has grown by %td bytes\n", heed::Index{state.position()(0)},
