@@ -31,12 +31,10 @@ heed::AttentionOptions<T> attention_options(const Attributes& attributes) {
 
 // The sizes of query, key and value, whose last two axes are heads and dims.
 void expect_heads(const Case& test) {
-  const auto query = test.shape("input.q");
-  const auto key = test.shape("input.k");
-  test.attributes().expect("num_heads", query[query.size() - 2]);
-  test.attributes().expect("num_kv_heads", key[key.size() - 2]);
-  test.attributes().expect("head_dim", query.back());
-  test.attributes().expect("value_head_dim", test.shape("input.v").back());
+  test.attributes().expect("num_heads", test.extent("input.q", -2));
+  test.attributes().expect("num_kv_heads", test.extent("input.k", -2));
+  test.attributes().expect("head_dim", test.extent("input.q", -1));
+  test.attributes().expect("value_head_dim", test.extent("input.v", -1));
 }
 
 }  // namespace
@@ -62,9 +60,9 @@ void run_attention(Case& test, const Setup& setup) {
     const Mask<T> mask(test, "input.mask");
     options.mask = mask.boolean;
     options.bias = mask.additive;
-    const auto lengths = test.read_optional<std::int64_t, 1>("input.key_lengths");
-    const auto slopes = test.read_optional<A, 1>("input.slopes");
-    const auto sinks = test.read_optional<A, 1>("input.sinks");
+    const auto lengths = test.read_optional<std::int64_t, 1>("input.key_lengths", {heed::any});
+    const auto slopes = test.read_optional<A, 1>("input.slopes", {heed::any});
+    const auto sinks = test.read_optional<A, 1>("input.sinks", {heed::any});
     options.key_lengths = lengths;
     options.alibi_slopes = slopes;
     options.sinks = sinks;
@@ -113,12 +111,12 @@ void run_alibi_slopes(Case& test, const Setup& setup) {
 
 void run_repeat_kv(Case& test, const Setup& setup) {
   const Attributes& attributes = test.attributes();
-  const auto shape = test.shape("input.x");
+  const Index kv_heads = test.extent("input.x", 2);
   const auto heads = attributes.get<Index>("num_heads");
   attributes.expect("layout", "[B,S,K,D]");
-  attributes.expect("num_kv_heads", shape[2]);
-  attributes.expect("head_dim", shape[3]);
-  attributes.expect("repeats", heads / shape[2]);
+  attributes.expect("num_kv_heads", kv_heads);
+  attributes.expect("head_dim", test.extent("input.x", 3));
+  if (attributes.get<Index>("repeats") * kv_heads != heads) throw attributes.unknown("repeats");
   dispatch(setup, [&]<class T>(const auto& backend) {
     const auto x = test.read<T, 4>("input.x");
     Tensor<T, 4> out({x.extent(0), x.extent(1), heads, x.extent(3)});

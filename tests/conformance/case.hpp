@@ -48,14 +48,27 @@ class Case {
     used_.emplace(tensor);
     return file_.read<T, Rank>(tensor);
   }
+  // The same where the shape is known from elsewhere; heed::any for what is not.
+  template <class T, int Rank>
+  heed::Tensor<T, Rank> read(std::string_view tensor, const heed::Index (&expected)[Rank]) const {
+    used_.emplace(tensor);
+    return file_.read<T, Rank>(tensor, expected);
+  }
   std::span<const heed::Index> shape(std::string_view tensor) const { return file_.info(tensor).shape(); }
+  // One extent of it; axes below 0 count from the last one, -1.
+  heed::Index extent(std::string_view tensor, int axis) const {
+    const auto axes = shape(tensor);
+    const auto place = static_cast<std::size_t>(axis < 0 ? static_cast<int>(axes.size()) + axis : axis);
+    if (place >= axes.size()) throw CaseError(std::string(tensor) + ": too few axes: " + shape_text(axes));
+    return axes[place];
+  }
   heed::DType dtype(std::string_view tensor) const { return file_.info(tensor).dtype; }
   bool is_boolean(std::string_view tensor) const { return dtype(tensor) == heed::DType::boolean; }
 
   // The tensor if it is there, else an absent one.
   template <class T, int Rank>
-  heed::Tensor<T, Rank> read_optional(std::string_view tensor) const {
-    return contains(tensor) ? read<T, Rank>(tensor) : heed::Tensor<T, Rank>();
+  heed::Tensor<T, Rank> read_optional(std::string_view tensor, const heed::Index (&expected)[Rank]) const {
+    return contains(tensor) ? read<T, Rank>(tensor, expected) : heed::Tensor<T, Rank>();
   }
 
   // A tensor of up to 4 axes with axes of extent 1 put before them.

@@ -79,6 +79,14 @@ void copy(View<const T, Rank> from, View<T, Rank> to) {
   }
 }
 
+// A state to start from.
+template <class A, int Rank>
+void restore(const Case& test, const char* tensor, View<A, Rank> part) {
+  Index extents[Rank];
+  for (int axis = 0; axis < Rank; ++axis) extents[axis] = part.extent(axis);
+  copy<A, Rank>(test.read<A, Rank>(tensor, extents).view(), part);
+}
+
 // The states after each call: [calls, ...].
 template <class A, int Rank>
 Tensor<A, Rank + 1> one_more_axis(View<const A, Rank> of, std::size_t count) {
@@ -94,14 +102,12 @@ template <int OutRank, class T, class MakeState, class Forward, class Flush>
 void stream(Case& test, Index batch, Index length, const MakeState& make_state, const Forward& forward,
             const Flush& flush) {
   using A = heed::accumulator_t<T>;
-  const auto valid = test.read_optional<bool, 2>("input.valid");
-  const auto reset = test.read_optional<bool, 2>("input.reset");
-  const auto memory = test.read_optional<A, 4>("input.M");
-  const auto normalizer = test.read_optional<A, 3>("input.z");
+  const auto valid = test.read_optional<bool, 2>("input.valid", {batch, length});
+  const auto reset = test.read_optional<bool, 2>("input.reset", {batch, length});
   for (const Cut& cut : cuts(test, length)) {
     auto state = make_state(batch);
-    if (test.contains("input.M")) copy<A, 4>(memory.view(), state.memory());
-    if (test.contains("input.z")) copy<A, 3>(normalizer.view(), state.normalizer());
+    if (test.contains("input.M")) restore<A, 4>(test, "input.M", state.memory());
+    if (test.contains("input.z")) restore<A, 3>(test, "input.z", state.normalizer());
     auto call_memory = one_more_axis<A, 4>(std::as_const(state).memory(), cut.calls.size());
     auto call_normalizer = one_more_axis<A, 3>(std::as_const(state).normalizer(), cut.calls.size());
 
@@ -150,8 +156,8 @@ void run_infini_attention(Case& test, const Setup& setup) {
   dispatch(setup, [&]<class T>(const auto& backend) {
     using B = std::remove_cvref_t<decltype(backend)>;
     const auto query = test.read<T, 4>("input.q");
-    const auto key = test.read<T, 4>("input.k");
-    const auto value = test.read<T, 4>("input.v");
+    const auto key = test.read<T, 4>("input.k", {query.extent(0), query.extent(1), heed::any, heed::any});
+    const auto value = test.read<T, 4>("input.v", {query.extent(0), query.extent(1), heed::any, heed::any});
     const auto beta = test.read<heed::accumulator_t<T>, 1>("weight.beta");
     const heed::InfiniAttentionCore<T, B> core(heads, beta, options, backend);
     heed::Workspace workspace(core.workspace_size(backend, query.extent(0), query.extent(1)));
@@ -175,7 +181,7 @@ void run_infini_attention_layer(Case& test, const Setup& setup) {
                                .head_dim = attributes.get<Index>("head_dim"),
                                .value_head_dim = attributes.get<Index>("value_head_dim")};
   const heed::InfiniAttentionOptions options = infini_options(test);
-  attributes.expect("hidden_size", test.shape("input.hidden_states").back());
+  attributes.expect("hidden_size", test.extent("input.hidden_states", -1));
   const Attributes bias = attributes.object("bias");
   for (const char* projection : {"q", "k", "v", "o"}) {
     bias.expect(projection, test.contains(std::string("weight.") + projection + "_proj.bias"));

@@ -14,7 +14,7 @@ void run_rotary_embedding(Case& test, const Setup& setup) {
   const auto head_dim = attributes.get<Index>("head_dim");
   const heed::RopeOptions options = rope_options(attributes.object("rope"));
   const Index length = attributes.find<Index>("seq_len").value_or(0);
-  attributes.expect("num_heads", test.shape("input.q")[2]);
+  attributes.expect("num_heads", test.extent("input.q", 2));
 
   dispatch(setup, [&]<class T>(const auto& backend) {
     using B = std::remove_cvref_t<decltype(backend)>;
@@ -72,8 +72,8 @@ void run_apply_rotary_pos_emb(Case& test, const Setup& setup) {
   const Attributes& attributes = test.attributes();
   const auto head_dim = attributes.get<Index>("head_dim");
   const heed::RopeOptions options = rope_options(attributes.object("rope"));
-  attributes.expect("num_heads", test.shape("input.q")[2]);
-  attributes.expect("num_kv_heads", test.shape("input.k")[2]);
+  attributes.expect("num_heads", test.extent("input.q", 2));
+  attributes.expect("num_kv_heads", test.extent("input.k", 2));
 
   dispatch(setup, [&]<class T>(const auto& backend) {
     using B = std::remove_cvref_t<decltype(backend)>;
@@ -85,7 +85,7 @@ void run_apply_rotary_pos_emb(Case& test, const Setup& setup) {
 }
 
 void run_rotate_half(Case& test, const Setup& setup) {
-  test.attributes().expect("head_dim", test.shape("input.x").back());
+  test.attributes().expect("head_dim", test.extent("input.x", -1));
   dispatch(setup, [&]<class T>(const auto& backend) {
     const auto x = test.read<T, 4>("input.x");
     Tensor<T, 4> out({x.extent(0), x.extent(1), x.extent(2), x.extent(3)});

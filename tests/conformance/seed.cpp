@@ -94,8 +94,7 @@ void run_seed_infini_attention(Case& test, const Setup& setup) {
                                .head_dim = head_dim};
   const heed::RopeOptions rope = rope_options(attributes.object("rope"));
   const auto calls = attributes.get<std::vector<Index>>("calls");
-  attributes.expect("hidden_size", test.shape("input.hidden_states").back());
-  attributes.expect("hidden_size", nlohmann::json(test.shape("weight.q_proj.weight").back()));
+  attributes.expect("hidden_size", test.extent("input.hidden_states", -1));
   expect_seed_infini(test, rope, head_dim);
 
   dispatch(setup, [&]<class T>(const auto& backend) {
@@ -104,18 +103,19 @@ void run_seed_infini_attention(Case& test, const Setup& setup) {
     const auto weights = heed::InfiniAttentionWeights<T>::from_file(test, "weight");
     const heed::seed::InfiniAttention<T, heed::HeadLayout{}, B> layer(weights, rope.theta, heads, backend);
     const auto x = test.read<T, 3>("input.hidden_states");
-    const auto positions = test.read_optional<std::int64_t, 2>("input.positions");
+    const auto positions = test.read_optional<std::int64_t, 2>("input.positions", {x.extent(0), x.extent(1)});
     if (std::accumulate(calls.begin(), calls.end(), Index{0}) != x.extent(1)) throw attributes.unknown("calls");
 
     auto state = layer.make_state(x.extent(0));
-    const auto replace = [&](const char* name, auto part) {
+    const auto restore = [&]<int Rank>(const char* name, heed::View<A, Rank> part) {
       if (!test.contains(name)) return;
-      const auto given = test.read<A, decltype(part)::rank()>(name);
-      if (given.size() != part.size()) throw CaseError(std::string(name) + ": has another shape than the state");
+      Index extents[Rank];
+      for (int axis = 0; axis < Rank; ++axis) extents[axis] = part.extent(axis);
+      const auto given = test.read<A, Rank>(name, extents);
       std::copy(given.data(), given.data() + given.size(), part.data_handle());
     };
-    replace("input.M", state.memory());
-    replace("input.z", state.normalizer());
+    restore("input.M", state.memory());
+    restore("input.z", state.normalizer());
 
     const auto count = static_cast<Index>(calls.size());
     Tensor<T, 3> out({x.extent(0), x.extent(1), x.extent(2)});
