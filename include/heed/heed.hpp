@@ -35,10 +35,12 @@
 #include "heed/ops/gated_mix.hpp"
 #include "heed/ops/layer_norm.hpp"
 #include "heed/ops/linear.hpp"
+#include "heed/ops/linear_attention.hpp"
 #include "heed/ops/repeat_kv.hpp"
 #include "heed/ops/rms_norm.hpp"
 #include "heed/ops/rotary_embedding.hpp"
 #include "heed/ops/softmax.hpp"
+#include "heed/ops/tensor_scatter.hpp"
 #include "heed/state/infini_state.hpp"
 #include "heed/version.hpp"
 #endif
