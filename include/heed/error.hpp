@@ -18,6 +18,7 @@ enum class ErrorKind {
   shape,      // a tensor's extents or strides do not fit
   option,     // an option's value is out of its range, or options contradict each other
   workspace,  // the caller's scratch memory is too small
+  capacity,   // a cache has no room for what should be appended
   format,     // a file is damaged, or does not hold what was asked for
   system,     // the operating system refused (open, map, write)
 };
@@ -95,6 +96,10 @@ class WorkspaceError : public Error {
  public:
   using Error::Error;
 };
+class CapacityError : public Error {
+ public:
+  using Error::Error;
+};
 class FormatError : public Error {
  public:
   using Error::Error;
@@ -116,6 +121,7 @@ namespace heed::inline HEED_ABI {
     case ErrorKind::shape: throw ShapeError(problem.text());
     case ErrorKind::option: throw OptionError(problem.text());
     case ErrorKind::workspace: throw WorkspaceError(problem.text());
+    case ErrorKind::capacity: throw CapacityError(problem.text());
     case ErrorKind::format: throw FormatError(problem.text());
     case ErrorKind::system: throw SystemError(problem.text());
     case ErrorKind::none: break;

@@ -42,5 +42,6 @@
 #include "heed/ops/softmax.hpp"
 #include "heed/ops/tensor_scatter.hpp"
 #include "heed/state/infini_state.hpp"
+#include "heed/state/kv_cache.hpp"
 #include "heed/version.hpp"
 #endif

@@ -3,24 +3,27 @@
 
 #include "heed/core/random.hpp"
 #include "heed/ops/attention_options.hpp"
+#include "heed/ops/key_values.hpp"
 #include "heed/ops/score_modifier.hpp"
 
 namespace heed {
 
-// One sequence of a call: T queries over the S keys that exist for it.
+// One sequence of a call: T queries over the keys that exist for it, first_key … keys() − 1.
 template <class T>
 struct AttentionSequence {
-  View<const T, 3> query;                 // [T, H, D]
-  View<const T, 3> key;                   // [S, K, D]
-  View<const T, 3> value;                 // [S, K, Dv]
+  View<const T, 3> query;  // [T, H, D]
+  RowHeads<T> key;         // by number of the key
+  RowHeads<T> value;
   View<T, 3> out;                         // [T, H, Dv]
   View<accumulator_t<T>, 2> log_sum_exp;  // [H, T], or absent
   View<T, 3> weights;                     // [H, T, S and the keys that do not exist], or absent
   Index batch;                            // which sequence this is
   Index offset;                           // position of query 0
+  Index first_key;                        // the oldest one that a cache keeps, else 0
+  Index end_key;
 
   HEED_INLINE Index queries() const noexcept { return query.extent(0); }
-  HEED_INLINE Index keys() const noexcept { return key.extent(0); }
+  HEED_INLINE Index keys() const noexcept { return end_key; }
 };
 
 // A checked call of ops::attention, or of ops::attention_varlen: then the batch axis is 1, the second axis holds all
@@ -28,8 +31,7 @@ struct AttentionSequence {
 template <class T>
 struct AttentionArguments {
   View<const T, 4> query;  // [B, T, H, D]
-  View<const T, 4> key;    // [B, S, K, D]
-  View<const T, 4> value;  // [B, S, K, Dv]
+  KeyValues<T> keys;       // of the batch; without lengths each row has all slots
   View<T, 4> out;          // [B, T, H, Dv]
   AttentionOptions<T> options;
   View<const std::int64_t, 1> cu_seqlens_q;  // [sequences + 1], or absent
@@ -43,22 +45,28 @@ struct AttentionArguments {
     const bool packed = cu_seqlens_q.present();
     const Index row = packed ? 0 : batch;
     const Index first_query = packed ? static_cast<Index>(cu_seqlens_q(batch)) : 0;
-    const Index first_key = packed ? static_cast<Index>(cu_seqlens_k(batch)) : 0;
     const Index queries = packed ? static_cast<Index>(cu_seqlens_q(batch + 1)) - first_query : query.extent(1);
-    Index keys = packed ? static_cast<Index>(cu_seqlens_k(batch + 1)) - first_key : key.extent(1);
-    if (options.key_lengths.present()) keys = static_cast<Index>(options.key_lengths(batch));
-    Index offset = options.causal == Causal::bottom_right ? keys - queries : 0;
+    RowHeads<T> key = keys.key_row(row);
+    RowHeads<T> value = keys.value_row(row);
+    Index end = keys.lengths.present() ? keys.length(row) : key.heads.extent(1);
+    if (packed) {  // key 0 lies behind all those of the sequences before
+      key.first = value.first = -static_cast<Index>(cu_seqlens_k(batch));
+      end = static_cast<Index>(cu_seqlens_k(batch + 1) - cu_seqlens_k(batch));
+    }
+    Index offset = options.causal == Causal::bottom_right ? end - queries : 0;
     if (options.query_offsets.present()) offset = static_cast<Index>(options.query_offsets(batch));
 
     const auto& lse = options.log_sum_exp;
     return {query[row].slice(0, first_query, queries),
-            key[row].slice(0, first_key, keys),
-            value[row].slice(0, first_key, keys),
+            key,
+            value,
             out[row].slice(0, first_query, queries),
             lse.present() ? lse[row].slice(1, first_query, queries) : View<accumulator_t<T>, 2>(),
             options.weights.present() ? options.weights[batch] : View<T, 3>(),
             batch,
-            offset};
+            offset,
+            packed ? 0 : keys.first_token(row),
+            end};
   }
 };
 
@@ -73,12 +81,12 @@ KeyRange attended_keys(const AttentionSequence<T>& sequence, const AttentionOpti
                        const Modifier& modifier, Index head, Index t) noexcept {
   const Index position = sequence.offset + t;
   const Window window = options.window;
-  Index begin = 0;
+  Index begin = sequence.first_key;
   Index end = sequence.keys();
   // Written so that no sum can overflow, however wide the window.
   if (options.causal != Causal::none && position < end - 1) end = position + 1;
   if (window.right >= 0 && window.right < end - 1 - position) end = position + window.right + 1;
-  if (window.left >= 0 && window.left < position) begin = position - window.left;
+  if (window.left >= 0 && window.left < position - begin) begin = position - window.left;
   if constexpr (SelectsKeys<Modifier>) {
     const KeyRange keys = modifier.keys(sequence.batch, head, position);
     if (keys.begin > begin) begin = keys.begin;

@@ -46,7 +46,8 @@ void attention(const B& backend, View<const scalar_t<Out>, 4> query, View<const 
   using T = scalar_t<Out>;
   const View<T, 4> to = output_view(out);
   raise_if(check_attention<T>(query, key, value, to, options));
-  const AttentionArguments<T> arguments{query, key, value, to, options, {}, {}, impl::extents_of(query, key, value)};
+  const KeyValues<T> keys{{key, {}, {}}, {value, {}, {}}, options.key_lengths, {}, {}, 0};
+  const AttentionArguments<T> arguments{query, keys, to, options, {}, {}, impl::extents_of(query, key, value)};
   raise_if(check_workspace("attention", workspace, attention_workspace_size<T>(backend, arguments.extents)));
   if (query.extent(0) * query.extent(1) * query.extent(2) == 0) return;
   attention_kernel(backend, arguments, modifier, workspace);
@@ -77,6 +78,42 @@ requires ScoreModifier<Modifier, accumulator_t<scalar_t<Query>>> Tensor < scalar
   return out;
 }
 
+// Attention over the keys and values of a cache (state/kv_cache.hpp), which holds those of the queries already.
+//
+//   query    [B, T, H, D]    H is a multiple of K
+//   keys                     cache.key_values(): key s of row b is the s-th token the row was given, at position s
+//   out      [B, T, H, Dv]   must not overlap the others
+//   options                  as above, but key_lengths must be absent (the cache knows them), and a mask's, bias's and
+//                            weights' key axis is the longest row's length. query_offsets are the rows' lengths before
+//                            the append; left out, Causal::bottom_right has the queries at the end of each row
+//
+// A sliding cache narrows the window to its own. Bits: those of the same keys in one View, wherever a cache keeps them.
+// Otherwise as above.
+template <Backend B, class Out, class Modifier = NoModifier>
+requires ScoreModifier<Modifier, accumulator_t<scalar_t<Out>>>
+void attention(const B& backend, View<const scalar_t<Out>, 4> query, const KeyValues<scalar_t<Out>>& keys, Out&& out,
+               const AttentionOptions<scalar_t<Out>>& options, Workspace& workspace, const Modifier& modifier = {}) {
+  using T = scalar_t<Out>;
+  const View<T, 4> to = output_view(out);
+  raise_if(check_attention<T>(query, keys, to, options));
+  AttentionArguments<T> arguments{query, keys, to, options, {}, {}, impl::extents_of(query, keys)};
+  arguments.options.window = impl::narrower(options.window, keys.window);
+  raise_if(check_workspace("attention", workspace, attention_workspace_size<T>(backend, arguments.extents)));
+  if (query.extent(0) * query.extent(1) * query.extent(2) == 0) return;
+  attention_kernel(backend, arguments, modifier, workspace);
+}
+
+// The same; allocates its workspace.
+template <Backend B, class Out, class Modifier = NoModifier>
+requires ScoreModifier<Modifier, accumulator_t<scalar_t<Out>>>
+void attention(const B& backend, View<const scalar_t<Out>, 4> query, const KeyValues<scalar_t<Out>>& keys, Out&& out,
+               const AttentionOptions<scalar_t<Out>>& options = {}, const Modifier& modifier = {}) {
+  using T = scalar_t<Out>;
+  raise_if(check_attention<T>(query, keys, output_view(out), options));
+  Workspace workspace(attention_workspace_size<T>(backend, impl::extents_of(query, keys)));
+  attention(backend, query, keys, out, options, workspace, modifier);
+}
+
 // Attention over sequences of different lengths packed without padding; equal to one attention() for each.
 //
 //   query         [total queries, H, D]
@@ -101,8 +138,7 @@ void attention_varlen(const B& backend, View<const scalar_t<Out>, 3> query, View
   const View<T, 3> to = output_view(out);
   raise_if(check_attention_varlen<T>(query, key, value, cu_seqlens_q, cu_seqlens_k, to, log_sum_exp, options));
   AttentionArguments<T> arguments{impl::as_batch(query),
-                                  impl::as_batch(key),
-                                  impl::as_batch(value),
+                                  {{impl::as_batch(key), {}, {}}, {impl::as_batch(value), {}, {}}, {}, {}, {}, 0},
                                   impl::as_batch(to),
                                   options,
                                   cu_seqlens_q,

@@ -5,6 +5,7 @@
 
 #include "heed/core/shape.hpp"
 #include "heed/ops/attention_options.hpp"
+#include "heed/ops/key_values.hpp"
 
 namespace heed::inline HEED_ABI {
 
@@ -27,6 +28,19 @@ AttentionExtents extents_of(const View<const T, 4>& query, const View<const T, 4
                             const View<const T, 4>& value) noexcept {
   return {query.extent(0), query.extent(1), key.extent(1),  query.extent(2),
           key.extent(2),   query.extent(3), value.extent(3)};
+}
+
+// A window that holds at most `width` tokens up to the query itself; width 0: no limit.
+inline Window narrower(Window window, Index width) noexcept {
+  if (width > 0 && (window.left < 0 || window.left > width - 1)) window.left = width - 1;
+  return window;
+}
+
+// Of a call with keys in a cache.
+template <class T>
+AttentionExtents extents_of(const View<const T, 4>& query, const KeyValues<T>& keys) noexcept {
+  return {query.extent(0), query.extent(1),     keys.most_keys(keys.longest()), query.extent(2), keys.key.extent(2),
+          query.extent(3), keys.value.extent(3)};
 }
 
 // The longest sequence that cumulative lengths describe.
@@ -86,17 +100,20 @@ Problem check_list(const char* door, const char* name, const View<T, 1>& list, c
   return list.present() ? check_input(door, name, list, {{axis, count}}) : Problem();
 }
 
-// Sizes that hold for a batch and for packed sequences alike; `query` … `out` end in (heads, head dim).
-template <class T, int Rank>
-Problem check_heads(const char* door, const View<const T, Rank>& query, const View<const T, Rank>& key) noexcept {
-  const Index heads = query.extent(Rank - 2);
-  const Index kv_heads = key.extent(Rank - 2);
+// Query heads that share kv heads evenly.
+inline Problem check_group(const char* door, Index heads, Index kv_heads) noexcept {
   if (kv_heads > 0 ? heads % kv_heads == 0 : heads == 0) return {};
   return problem_at(ErrorKind::shape, door, "query")
       .append("its number of heads, ")
       .append(heads)
       .append(", is not a multiple of key's kv heads, ")
       .append(kv_heads);
+}
+
+// Sizes that hold for a batch and for packed sequences alike; `query` … `out` end in (heads, head dim).
+template <class T, int Rank>
+Problem check_heads(const char* door, const View<const T, Rank>& query, const View<const T, Rank>& key) noexcept {
+  return check_group(door, query.extent(Rank - 2), key.extent(Rank - 2));
 }
 
 // Everything about the options but the outputs' shapes.
@@ -222,6 +239,38 @@ template <Scalar T>
   return first_problem(check_disjoint(door, out, query, "query"), check_disjoint(door, out, key, "key"),
                        check_disjoint(door, out, value, "value"), check_disjoint(door, out, lse, "log_sum_exp"),
                        check_disjoint(door, out, weights, "weights"));
+}
+
+// The same for keys in a cache.
+template <Scalar T>
+[[nodiscard]] Problem check_attention(View<const T, 4> query, const KeyValues<T>& keys, View<T, 4> out,
+                                      const AttentionOptions<T>& options) noexcept {
+  const char* door = "attention";
+  const Axis batch{"batch", keys.lengths.extent(0)};
+  const Axis queries{"queries", query.extent(1)};
+  const Axis heads{"heads", query.extent(2)};
+  Problem problem = first_problem(
+      check_input(door, "query", query, {batch, {"queries", any}, {"heads", any}, {"head dim", keys.key.extent(3)}}),
+      impl::check_group(door, heads.extent, keys.key.extent(2)),
+      check_output(door, "out", out, {batch, queries, heads, {"value head dim", keys.value.extent(3)}}));
+  if (!problem && options.key_lengths.present()) {
+    problem = problem_at(ErrorKind::option, door, "key_lengths")
+                  .append("must be absent: the cache knows how many keys each row has");
+  }
+  AttentionExtents extents = impl::extents_of(query, keys);
+  extents.keys = keys.longest();
+  if (!problem) problem = impl::check_attention_options(door, options, extents);
+  const auto& lse = options.log_sum_exp;
+  const auto& weights = options.weights;
+  if (!problem && lse.present()) problem = check_output(door, "log_sum_exp", lse, {batch, heads, queries});
+  if (!problem && weights.present()) {
+    problem = check_output(door, "weights", weights, {batch, heads, queries, {"keys", extents.keys}});
+  }
+  if (problem) return problem;
+  return first_problem(check_disjoint(door, out, query, "query"),
+                       check_disjoint(door, out, keys.key.elements, "the cache's keys"),
+                       check_disjoint(door, out, keys.value.elements, "the cache's values"),
+                       check_disjoint(door, out, lse, "log_sum_exp"), check_disjoint(door, out, weights, "weights"));
 }
 
 // What is wrong with the arguments of attention_varlen().

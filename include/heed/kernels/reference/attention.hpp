@@ -24,9 +24,9 @@ void reference_scores(const AttentionArguments<T>& arguments, const AttentionSeq
   const Index position = sequence.offset + t;
 
   for (Index s = keys.begin; s < keys.end; ++s) {
+    const TokenHead<T> key = sequence.key.token(s, kv_head);
     A product = 0;
-    for (Index d = 0; d < sequence.query.extent(2); ++d)
-      product += widen(sequence.query(t, head, d)) * widen(sequence.key(s, kv_head, d));
+    for (Index d = 0; d < sequence.query.extent(2); ++d) product += widen(sequence.query(t, head, d)) * key[d];
     A score = arguments.scale() * product;
     if (options.softcap > 0) score = options.softcap * std::tanh(score / options.softcap);
     scores[s - keys.begin] = score;
@@ -83,11 +83,11 @@ void reference_attention_row(const AttentionArguments<T>& arguments, const Atten
       dropout.apply(scores + i, keys.begin + i, 1, 1 / (1 - options.dropout));
     }
   }
-  for (Index d = 0; d < sequence.value.extent(2); ++d) {
+  for (Index d = 0; d < sequence.out.extent(2); ++d) {
     A result = 0;
     for (Index i = 0; i < count; ++i) {
       if (scores[i] == -1) continue;  // its value may be NaN
-      result += scores[i] * widen(sequence.value(keys.begin + i, kv_head, d));
+      result += scores[i] * sequence.value.token(keys.begin + i, kv_head)[d];
     }
     sequence.out(t, head, d) = narrow<T>(result);
   }

@@ -19,13 +19,12 @@
 
 #include "heed/core/workspace.hpp"
 #include "heed/kernels/attention_arguments.hpp"
+#include "heed/kernels/simd/attention_pack.hpp"
 #include "heed/kernels/simd/attention_scores.hpp"
 #include "heed/kernels/simd/gemm.hpp"
 
 namespace heed::inline HEED_ABI::impl {
 
-// Keys of a tile: a multiple of every vector and panel width.
-inline constexpr Index attention_tile_keys = 256;
 // Rows that go through a tile together: whole register tiles, whose scores fit the level-2 cache.
 template <class A>
 inline constexpr Index attention_rows = 64 / simd::tile_rows<A>* simd::tile_rows<A>;
@@ -203,11 +202,12 @@ class AttentionBlock {
   // Panels of kᵀ, from the panel that holds the first column on.
   void pack_keys(const Tile& tile) noexcept {
     const Index depth = arguments_.extents.head_dim;
-    const Index stride = sequence_.key.stride(0);
     for (Index column = tile.columns.begin / key_panel_ * key_panel_; column < tile.columns.end; column += key_panel_) {
+      // A panel may begin before the oldest key that a cache keeps.
+      const Index first = column + tile.key < sequence_.first_key ? sequence_.first_key - tile.key - column : 0;
       const Index left = tile.columns.end - column;
-      simd::pack_panel(sequence_.key.pointer(tile.key + column, kv_head_), 1, stride, depth,
-                       left < key_panel_ ? left : key_panel_, key_panel_, scratch_.key_panels + column * depth);
+      pack_key_panel(sequence_.key, tile.key + column, {first, left < key_panel_ ? left : key_panel_}, kv_head_, depth,
+                     key_panel_, scratch_.key_panels + column * depth);
     }
   }
 
@@ -216,9 +216,9 @@ class AttentionBlock {
     const Index width = arguments_.extents.value_head_dim;
     simd::Vec<A> zeros = simd::broadcast<A>(0);
     for (Index column = tile.columns.begin; column < tile.columns.end; ++column) {
-      const T* from = sequence_.value.pointer(tile.key + column, kv_head_);
+      const TokenHead<T> token = sequence_.value.token(tile.key + column, kv_head_);
       for (Index d = 0; d < scratch_.out_stride; d += simd::width<A>) {
-        const simd::Vec<A> value = d < width ? simd::load_partial(from + d, width - d) : simd::broadcast<A>(0);
+        const simd::Vec<A> value = d < width ? load_token(token, d, width - d) : simd::broadcast<A>(0);
         simd::store(value_panel(d) + column * value_panel_, value);
         zeros = simd::fma(value, simd::broadcast<A>(0), zeros);  // NaN · 0 and inf · 0 are NaN
       }
