@@ -101,7 +101,7 @@ void run_attention_varlen(Case& test, const Setup& setup) {
 }
 
 void run_alibi_slopes(Case& test, const Setup& setup) {
-  const auto heads = test.attributes().get<Index>("num_heads");
+  const auto heads = test.attributes().size("num_heads");
   dispatch(setup, [&]<class T>(const auto&) {
     Tensor<accumulator_t<T>, 1> slopes({heads});
     heed::ops::alibi_slopes(slopes);
@@ -112,11 +112,11 @@ void run_alibi_slopes(Case& test, const Setup& setup) {
 void run_repeat_kv(Case& test, const Setup& setup) {
   const Attributes& attributes = test.attributes();
   const Index kv_heads = test.extent("input.x", 2);
-  const auto heads = attributes.get<Index>("num_heads");
+  const auto heads = attributes.size("num_heads");
   attributes.expect("layout", "[B,S,K,D]");
   attributes.expect("num_kv_heads", kv_heads);
   attributes.expect("head_dim", test.extent("input.x", 3));
-  if (attributes.get<Index>("repeats") * kv_heads != heads) throw attributes.unknown("repeats");
+  if (attributes.size("repeats") * kv_heads != heads) throw attributes.unknown("repeats");
   dispatch(setup, [&]<class T>(const auto& backend) {
     const auto x = test.read<T, 4>("input.x");
     Tensor<T, 4> out({x.extent(0), x.extent(1), heads, x.extent(3)});

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -53,7 +54,14 @@ class Attributes {
     }
   }
 
-  // The same, or nothing if it is null.
+  // The member as a number of things.
+  std::ptrdiff_t size(const std::string& key) const {
+    const auto value = get<std::ptrdiff_t>(key);
+    if (value < 0) throw unknown(key);
+    return value;
+  }
+
+  // The member, or nothing if it is null.
   template <class T>
   std::optional<T> find(const std::string& key) const {
     return has(key) ? std::optional<T>(get<T>(key)) : std::nullopt;

@@ -17,7 +17,7 @@ heed::InfiniAttentionOptions infini_options(const Case& test) {
   using heed::TokenPositions;
   const Attributes& attributes = test.attributes();
   heed::InfiniAttentionOptions options;
-  options.segment_length = attributes.get<Index>("segment_length");
+  options.segment_length = attributes.size("segment_length");
   options.update = attributes.one_of<heed::MemoryUpdate>("update", {{"linear", heed::MemoryUpdate::linear},
                                                                     {"delta", heed::MemoryUpdate::delta},
                                                                     {"safe_delta", heed::MemoryUpdate::safe_delta}});
@@ -147,10 +147,10 @@ void stream(Case& test, Index batch, Index length, const MakeState& make_state, 
 
 void run_infini_attention(Case& test, const Setup& setup) {
   const Attributes& attributes = test.attributes();
-  const heed::HeadLayout heads{.num_heads = attributes.get<Index>("num_heads"),
-                               .num_kv_heads = attributes.get<Index>("num_kv_heads"),
-                               .head_dim = attributes.get<Index>("head_dim"),
-                               .value_head_dim = attributes.get<Index>("value_head_dim")};
+  const heed::HeadLayout heads{.num_heads = attributes.size("num_heads"),
+                               .num_kv_heads = attributes.size("num_kv_heads"),
+                               .head_dim = attributes.size("head_dim"),
+                               .value_head_dim = attributes.size("value_head_dim")};
   const heed::InfiniAttentionOptions options = infini_options(test);
 
   dispatch(setup, [&]<class T>(const auto& backend) {
@@ -176,10 +176,10 @@ void run_infini_attention(Case& test, const Setup& setup) {
 
 void run_infini_attention_layer(Case& test, const Setup& setup) {
   const Attributes& attributes = test.attributes();
-  const heed::HeadLayout heads{.num_heads = attributes.get<Index>("num_heads"),
-                               .num_kv_heads = attributes.get<Index>("num_kv_heads"),
-                               .head_dim = attributes.get<Index>("head_dim"),
-                               .value_head_dim = attributes.get<Index>("value_head_dim")};
+  const heed::HeadLayout heads{.num_heads = attributes.size("num_heads"),
+                               .num_kv_heads = attributes.size("num_kv_heads"),
+                               .head_dim = attributes.size("head_dim"),
+                               .value_head_dim = attributes.size("value_head_dim")};
   const heed::InfiniAttentionOptions options = infini_options(test);
   attributes.expect("hidden_size", test.extent("input.hidden_states", -1));
   const Attributes bias = attributes.object("bias");

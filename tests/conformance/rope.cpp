@@ -11,7 +11,7 @@ using heed::Tensor;
 
 void run_rotary_embedding(Case& test, const Setup& setup) {
   const Attributes& attributes = test.attributes();
-  const auto head_dim = attributes.get<Index>("head_dim");
+  const auto head_dim = attributes.size("head_dim");
   const heed::RopeOptions options = rope_options(attributes.object("rope"));
   const Index length = attributes.find<Index>("seq_len").value_or(0);
   attributes.expect("num_heads", test.extent("input.q", 2));
@@ -41,10 +41,10 @@ void run_rotary_embedding(Case& test, const Setup& setup) {
 // cos and sin [seq_len, head_dim], the second half equal to the first.
 void run_seed_rotary_embedding(Case& test, const Setup& setup) {
   const Attributes& attributes = test.attributes();
-  const auto head_dim = attributes.get<Index>("head_dim");
-  const auto length = attributes.get<Index>("seq_len");
+  const auto head_dim = attributes.size("head_dim");
+  const auto length = attributes.size("seq_len");
   const heed::RopeOptions options = rope_options(attributes.object("rope"));
-  attributes.get<Index>("max_position_embeddings");  // the seed's table grows beyond it, heed has none
+  attributes.size("max_position_embeddings");  // the seed's table grows beyond it, heed has none
 
   dispatch(setup, [&]<class T>(const auto& backend) {
     using A = accumulator_t<T>;
@@ -70,7 +70,7 @@ void run_seed_rotary_embedding(Case& test, const Setup& setup) {
 
 void run_apply_rotary_pos_emb(Case& test, const Setup& setup) {
   const Attributes& attributes = test.attributes();
-  const auto head_dim = attributes.get<Index>("head_dim");
+  const auto head_dim = attributes.size("head_dim");
   const heed::RopeOptions options = rope_options(attributes.object("rope"));
   attributes.expect("num_heads", test.extent("input.q", 2));
   attributes.expect("num_kv_heads", test.extent("input.k", 2));

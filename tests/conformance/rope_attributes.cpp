@@ -60,7 +60,7 @@ heed::RopeOptions rope_options(const Attributes& rope) {
   options.theta = rope.get<double>("theta");
   options.layout = rope.one_of<heed::RopeLayout>(
       "layout", {{"half", heed::RopeLayout::half}, {"interleaved", heed::RopeLayout::interleaved}});
-  options.rotary_dim = rope.get<heed::Index>("rotary_dim");
+  options.rotary_dim = rope.size("rotary_dim");
   if (rope.has("scaling")) options.scaling = rope_scaling(rope.object("scaling"));
   rope.finish();
   return options;

@@ -15,7 +15,7 @@ using heed::Tensor;
 
 void run_seed_multi_head_self_attention(Case& test, const Setup& setup) {
   const Attributes& attributes = test.attributes();
-  const auto num_heads = attributes.get<Index>("num_heads");
+  const auto num_heads = attributes.size("num_heads");
   const heed::MultiHeadSelfAttentionOptions options{.scale = attributes.get<double>("scale"),
                                                     .dropout = attributes.get<double>("dropout")};
   attributes.expect("training", false);
@@ -88,10 +88,9 @@ void expect_seed_infini(const Case& test, const heed::RopeOptions& rope, Index h
 
 void run_seed_infini_attention(Case& test, const Setup& setup) {
   const Attributes& attributes = test.attributes();
-  const auto head_dim = attributes.get<Index>("head_dim");
-  const heed::HeadLayout heads{.num_heads = attributes.get<Index>("num_heads"),
-                               .num_kv_heads = attributes.get<Index>("num_kv_heads"),
-                               .head_dim = head_dim};
+  const auto head_dim = attributes.size("head_dim");
+  const heed::HeadLayout heads{
+      .num_heads = attributes.size("num_heads"), .num_kv_heads = attributes.size("num_kv_heads"), .head_dim = head_dim};
   const heed::RopeOptions rope = rope_options(attributes.object("rope"));
   const auto calls = attributes.get<std::vector<Index>>("calls");
   attributes.expect("hidden_size", test.extent("input.hidden_states", -1));

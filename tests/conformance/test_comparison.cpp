@@ -74,7 +74,8 @@ TEST_CASE("conformance: places and shapes as text") {
 }
 
 TEST_CASE("conformance: an option that is not asked for or not known is an error") {
-  const auto json = nlohmann::json::parse(R"({"causal":"none","window":null,"scale":0.5,"rope":{"theta":1e4,"x":1}})");
+  const auto json =
+      nlohmann::json::parse(R"({"causal":"none","window":null,"scale":0.5,"heads":-1,"rope":{"theta":1e4,"x":1}})");
   const Attributes all(json);
   CHECK_THROWS_WITH_AS(all.finish(), R"(attributes: causal = "none" is not known to this runner)", CaseError);
   CHECK(all.one_of<int>("causal", {{"top_left", 1}, {"none", 2}}) == 2);
@@ -91,6 +92,8 @@ TEST_CASE("conformance: an option that is not asked for or not known is an error
                        CaseError);
   CHECK_NOTHROW(all.expect("window", nullptr));
   CHECK_NOTHROW(all.expect("absent", nullptr));
+  CHECK(all.get<heed::Index>("heads") == -1);
+  CHECK_THROWS_WITH_AS(all.size("heads"), "attributes: heads = -1 is not known to this runner", CaseError);
 
   const Attributes rope = all.object("rope");
   CHECK(rope.get<double>("theta") == 10000);
