@@ -57,13 +57,13 @@ TEST_CASE("check_input: strides") {
   CHECK(input_text(View<float, 2>(memory, {3, 1}, {5, 0}), axes).empty());    // case 20
   CHECK(input_text(View<float, 2>(memory, {0, 4}, {-1, 1}), axes).empty());
   CHECK(input_text(View<float, 2>(memory, {3, 4}, {1, 3}), axes) ==
-        "heed: Layer::forward: key: the last axis must be contiguous (stride 1), got stride 3 on axis features");
+        "heed: Layer::forward: key: the last axis must be contiguous (stride 1), got stride 3 on features");
   CHECK(input_text(View<float, 2>(memory, {3, 4}, {1, 0}), axes) ==
-        "heed: Layer::forward: key: the last axis must be contiguous (stride 1), got stride 0 on axis features");
+        "heed: Layer::forward: key: the last axis must be contiguous (stride 1), got stride 0 on features");
   CHECK(input_text(View<float, 2>(memory + 500, {3, 4}, {-4, 1}), axes) ==
-        "heed: Layer::forward: key: a stride must not be negative, got stride -4 on axis rows");
+        "heed: Layer::forward: key: a stride must not be negative, got stride -4 on rows");
   CHECK(input_text(View<float, 2>(memory + 500, {3, 4}, {4, -1}), axes) ==
-        "heed: Layer::forward: key: a stride must not be negative, got stride -1 on axis features");
+        "heed: Layer::forward: key: a stride must not be negative, got stride -1 on features");
 }
 
 TEST_CASE("check_output: nothing is written twice") {
@@ -71,7 +71,7 @@ TEST_CASE("check_output: nothing is written twice") {
   CHECK(output_text(View<float, 2>(memory, {3, 4}, {9, 1}), axes).empty());
   CHECK(output_text(View<float, 2>(memory, {1, 4}, {0, 1}), axes).empty());
   CHECK(output_text(View<float, 2>(memory, {3, 4}, {0, 1}), axes) ==
-        "heed: Layer::forward: out: an output must not repeat elements (stride 0), got stride 0 on axis rows");
+        "heed: Layer::forward: out: an output must not repeat elements (stride 0), got stride 0 on rows");
   CHECK(output_text(View<float, 2>(memory, {3, 4}), {{"rows", 2}, {"features", 4}}) ==
         "heed: Layer::forward: out: expected [2, 4] (rows, features), got [3, 4]");
 }

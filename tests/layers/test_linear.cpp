@@ -258,7 +258,7 @@ TEST_CASE("Linear: errors") {
         "heed: Linear: bias: expected [4] (out features), got [5]");
   CHECK(error_text([&] {
           Linear<float>({.weight = View<const float, 2>(weight.data(), {3, 2}, {1, 2})});
-        }) == "heed: Linear: weight: the last axis must be contiguous (stride 1), got stride 2 on axis in features");
+        }) == "heed: Linear: weight: the last axis must be contiguous (stride 1), got stride 2 on in features");
   CHECK_THROWS_AS(Linear<float>(Weights{.weight = weight, .bias = bias}), heed::ShapeError);
 
   const heed::Cpu cpu;
@@ -274,7 +274,7 @@ TEST_CASE("Linear: errors") {
         "heed: Linear::forward: out: expected [2, 5, 4] (axis 0, axis 1, out features), got [2, 5, 3]");
   CHECK(error_text([&] {
           layer.forward(cpu, x, View<float, 3>(out.data(), {2, 5, 4}, {0, 4, 1}));
-        }) == "heed: Linear::forward: out: an output must not repeat elements (stride 0), got stride 0 on axis axis 0");
+        }) == "heed: Linear::forward: out: an output must not repeat elements (stride 0), got stride 0 on axis 0");
   CHECK(error_text([&] {
           layer.forward(cpu, x, View<float, 3>(x.data(), {2, 5, 4}, {15, 3, 1}));
         }) == "heed: Linear::forward: out: must not overlap x");

@@ -117,10 +117,10 @@ TEST_CASE("attention: strides") {
   Call call;
   const View<const float, 4> apart(call.query.data(), {2, 2, 4, 4}, {Index{160}, Index{32}, Index{8}, Index{2}});
   CHECK(std::string(heed::ops::check_attention<float>(apart, call.key, call.value, call.out, {}).text()) ==
-        "heed: attention: query: the last axis must be contiguous (stride 1), got stride 2 on axis head dim");
+        "heed: attention: query: the last axis must be contiguous (stride 1), got stride 2 on head dim");
   const View<float, 4> repeating(call.out.data(), {2, 5, 4, 3}, {Index{0}, Index{12}, Index{3}, Index{1}});
   CHECK(std::string(heed::ops::check_attention<float>(call.query, call.key, call.value, repeating, {}).text()) ==
-        "heed: attention: out: an output must not repeat elements (stride 0), got stride 0 on axis batch");
+        "heed: attention: out: an output must not repeat elements (stride 0), got stride 0 on batch");
 }
 
 TEST_CASE("attention: the output may not overlap an input or another output") {
@@ -160,7 +160,7 @@ TEST_CASE("attention: masks, biases and lists of the wrong shape") {
     const Tensor<bool, 2> mask({7, 5});
     call.options.mask = mask.view().permute({1, 0});
     CHECK(call.text() ==
-          "heed: attention: mask: the last axis must be contiguous (stride 1), got stride 5 on axis keys");
+          "heed: attention: mask: the last axis must be contiguous (stride 1), got stride 5 on keys");
   }
   SUBCASE("slopes") {
     const Tensor<float, 1> slopes({2});
@@ -331,6 +331,6 @@ TEST_CASE("alibi_slopes: an output that repeats elements") {
   Tensor<float, 1> one({1});
   CHECK_THROWS_WITH_AS(
       heed::ops::alibi_slopes(View<float, 1>(one.data(), {4}, {Index{0}})),
-      "heed: alibi_slopes: out: an output must not repeat elements (stride 0), got stride 0 on axis heads",
+      "heed: alibi_slopes: out: an output must not repeat elements (stride 0), got stride 0 on heads",
       heed::ShapeError);
 }

@@ -793,7 +793,7 @@ TEST_CASE("memory_update: error texts, and nothing is written") {
              View<float, 3>(cube.data(), {2, 2, 2})) == "heed: memory_update: normalizer: must not overlap memory");
   const float zeros[72] = {};
   CHECK(text(key, value, View<float, 4>(m.data(), {2, 2, 3, 6}, {0, 18, 6, 1}), z) ==
-        "heed: memory_update: memory: an output must not repeat elements (stride 0), got stride 0 on axis batch");
+        "heed: memory_update: memory: an output must not repeat elements (stride 0), got stride 0 on batch");
   heed::Workspace small(64);
   CHECK(test::error_text<heed::WorkspaceError>([&] { ops::memory_update(cpu, key, value, m, z, small); }) ==
         "heed: memory_update: workspace: needs " + std::to_string(ops::memory_update_workspace_size<float>(cpu, 3, 6)) +

@@ -447,7 +447,7 @@ TEST_CASE("rotary_embedding and rotary_tables: error texts") {
   CHECK(turn(x, cos, View<float, 3>(memory.data(), {2, 3, 4}), View<float, 4>(memory.data(), {2, 3, 4, 8})) ==
         "heed: rotary_embedding: out: must not overlap sin");
   CHECK(turn(x, cos, cos, View<float, 4>(memory.data(), {2, 3, 4, 8}, {0, 32, 8, 1})) ==
-        "heed: rotary_embedding: out: an output must not repeat elements (stride 0), got stride 0 on axis batch");
+        "heed: rotary_embedding: out: an output must not repeat elements (stride 0), got stride 0 on batch");
 
   const Tensor<std::int64_t, 2> positions({2, 3});
   Tensor<float, 3> c({2, 3, 4});

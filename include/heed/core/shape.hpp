@@ -100,7 +100,7 @@ inline Problem check_shape(const char* door, const char* tensor, const detail::S
     if (stride == 0 && access == Access::output) fault = "an output must not repeat elements (stride 0)";
     if (fault != nullptr) {
       Problem problem = problem_at(ErrorKind::shape, door, tensor);
-      return problem.append(fault).append(", got stride ").append(stride).append(" on axis ").append(names[axis].name);
+      return problem.append(fault).append(", got stride ").append(stride).append(" on ").append(names[axis].name);
     }
   }
   return {};

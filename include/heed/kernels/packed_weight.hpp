@@ -25,11 +25,19 @@ struct WeightPanels {
   }
 };
 
-// Owns the panels. Immutable and shared: copies of a layer hold the same memory.
+}  // namespace heed
+
+namespace heed::inline HEED_ABI {
+
+// Owns the panels. Immutable and shared: copies of a layer hold the same memory. Of one backend and one set of compiler
+// flags, like the layers that hold it, hence the namespace.
 template <class T>
 struct PackedWeight {
-  std::shared_ptr<const Tensor<T, 1>> data;
+  struct Storage {
+    Tensor<T, 1> elements;
+  };
+  std::shared_ptr<const Storage> storage;
   WeightPanels<T> panels;
 };
 
-}  // namespace heed
+}  // namespace heed::inline HEED_ABI

@@ -137,7 +137,7 @@ class Linear {
 
   // Bytes of the packed weight and the bias.
   Index weight_bytes() const noexcept {
-    return (data_->weight.data->size() + data_->bias.size()) * static_cast<Index>(sizeof(T));
+    return (data_->weight.storage->elements.size() + data_->bias.size()) * static_cast<Index>(sizeof(T));
   }
 
   // "Linear<float>: in_features 64, out_features 128, bias; 33280 bytes of weights; backend cpu, avx2 with fma"

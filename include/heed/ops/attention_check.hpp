@@ -89,7 +89,7 @@ Problem check_score_view(const char* door, const char* name, const ScoreView<M>&
     return problem_at(ErrorKind::shape, door, name)
         .append("the last axis must be contiguous (stride 1), got stride ")
         .append(scores.stride(3))
-        .append(" on axis keys");
+        .append(" on keys");
   }
   return {};
 }

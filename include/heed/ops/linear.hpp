@@ -62,14 +62,15 @@ PackedWeight<T> pack_weight(const B& backend, View<const T, 2> weight) {
   raise_if(check_input("pack_weight", "weight", weight, {{"out features", any}, {"in features", any}}));
   const Index panel = weight_panel_kernel<T>(backend, weight.extent(0));
   const Index panels = (weight.extent(0) + panel - 1) / panel;
-  auto data = std::make_shared<Tensor<T, 1>>(Tensor<T, 1>({panels * panel * weight.extent(1)}));
-  T* to = data->data();
+  const auto storage = std::make_shared<typename PackedWeight<T>::Storage>();
+  storage->elements = Tensor<T, 1>({panels * panel * weight.extent(1)});
+  T* to = storage->elements.data();
   for (Index first = 0; first < weight.extent(0); first += panel) {
     for (Index p = 0; p < weight.extent(1); ++p) {
       for (Index j = first; j < first + panel; ++j) *to++ = j < weight.extent(0) ? weight(j, p) : T{};
     }
   }
-  return {data, {data->data(), weight.extent(0), weight.extent(1), panel}};
+  return {storage, {storage->elements.data(), weight.extent(0), weight.extent(1), panel}};
 }
 
 }  // namespace heed::inline HEED_ABI::ops
