@@ -102,14 +102,10 @@ void for_each_fast_backend(F&& check) {
     INFO("backend: simd");
     check(heed::Simd());
   }
-  {
-    INFO("backend: cpu, 1 worker");
-    check(heed::Cpu());
-  }
-  {
-    INFO("backend: cpu, 3 workers");
-    ReversePool pool;
-    check(heed::Cpu(pool));
+  ReversePool pool;
+  for (const int workers : {1, ReversePool::workers}) {
+    INFO("backend: cpu, workers: ", workers);
+    check(workers == 1 ? heed::Cpu() : heed::Cpu(pool));
   }
 }
 
@@ -121,6 +117,46 @@ void for_each_backend(F&& check) {
     check(heed::Reference());
   }
   for_each_fast_backend(check);
+}
+
+// A reference to a backend whose type is known at run time only. A test that calls heed through a function of its own
+// that takes an AnyBackend is compiled once, not once a backend, which is most of the time it takes to compile.
+class AnyBackend {
+ public:
+  AnyBackend(const heed::Reference& backend) : reference_(&backend) {}
+  AnyBackend(const heed::Simd& backend) : simd_(&backend) {}
+  AnyBackend(const heed::Cpu& backend) : cpu_(&backend) {}
+
+  // Calls f with the backend itself.
+  template <class F>
+  void visit(F&& f) const {
+    if (reference_ != nullptr) f(*reference_);
+    if (simd_ != nullptr) f(*simd_);
+    if (cpu_ != nullptr) f(*cpu_);
+  }
+
+ private:
+  const heed::Reference* reference_ = nullptr;
+  const heed::Simd* simd_ = nullptr;
+  const heed::Cpu* cpu_ = nullptr;
+};
+
+// Calls check(AnyBackend) with Reference, Simd, Cpu on one thread and Cpu on three.
+template <class F>
+void for_each_any_backend(F&& check) {
+  ReversePool pool;
+  const heed::Reference reference;
+  const heed::Simd simd;
+  const heed::Cpu serial;
+  const heed::Cpu threads(pool);
+  const struct {
+    const char* name;
+    AnyBackend backend;
+  } backends[] = {{"reference", reference}, {"simd", simd}, {"cpu, 1 worker", serial}, {"cpu, 3 workers", threads}};
+  for (const auto& each : backends) {
+    INFO("backend: ", each.name);
+    check(each.backend);
+  }
 }
 
 }  // namespace test

@@ -1,6 +1,8 @@
 // Operations along one axis of a tensor: the axis checked at the door, the tensor handed to kernels as blocks.
 #pragma once
 
+#include <tuple>
+
 #include "heed/ops/rows.hpp"
 
 namespace heed::inline HEED_ABI {
@@ -24,51 +26,63 @@ inline int front_axis(int axis, int rank) noexcept {
   return axis < 0 ? axis + rank : axis;
 }
 
-// May the last two axes be one? (A last axis of one element may have any stride; then they may not.)
-template <class T, int Rank>
-bool merges_last(const View<T, Rank>& view) noexcept {
-  return view.stride(Rank - 1) == 1 && (view.extent(Rank - 2) <= 1 || view.stride(Rank - 2) == view.extent(Rank - 1));
-}
-
-// [..., axis, ..., last] -> [..., axis], the elements of the last axis being where the result's are, and next to them.
-template <class T, int Rank>
-View<T, Rank - 1> drop_last_after(const View<T, Rank>& view, int axis) noexcept {
-  Index extents[Rank - 1];
-  Index strides[Rank - 1];
-  int to = 0;
-  for (int from = 0; from < Rank - 1; ++from) {
-    if (from == axis) continue;
-    extents[to] = view.extent(from);
-    strides[to++] = view.stride(from);
-  }
-  extents[to] = view.extent(axis);
-  strides[to] = view.stride(axis);
-  return {view.data_handle(), extents, strides};
-}
-
 }  // namespace impl
 
 // For an axis that is not the last: calls kernel(block of first, block of each rest …), blocks being [outer, axis,
-// inner] with contiguous inner, so that together the calls cover all elements. Extents other than the axis's are those
-// of `first`. Does nothing if `first` is empty.
+// inner] with contiguous inner, so that together the calls cover all elements. Axes that lie evenly in memory in every
+// tensor are merged, the others become one call each. Extents but the axis's are those of `first`; does nothing if it
+// is empty.
 template <class Kernel, class First, class... Rest>
 void for_each_block(Kernel&& kernel, int axis, First first, Rest... rest) {
   constexpr int rank = First::rank();
-  if constexpr (rank > 2) {
-    if (axis < rank - 2 && impl::merges_last(first) && (impl::merges_last(rest) && ...)) {
-      for_each_block(kernel, axis, first.merge_last(), rest.merge_last()...);
-      return;
-    }
-  }
+  constexpr int tensors = 1 + static_cast<int>(sizeof...(Rest));
   if (first.empty()) return;
-  const Index inner = first.extent(rank - 1);
-  const auto as_block = [inner](const auto& matrix) {
-    using T = typename std::remove_cvref_t<decltype(matrix)>::element_type;
-    return View<T, 3>(matrix.data_handle(), {matrix.extent(0), matrix.extent(1), inner},
-                      {matrix.stride(0), matrix.stride(1), Index{1}});
+
+  // Axes after `axis` join the last one as long as they continue it.
+  int behind = rank - 2;
+  Index inner = first.extent(rank - 1);
+  const auto continues = [&](const auto& view) {
+    return view.stride(rank - 1) == 1 && (view.extent(behind) == 1 || view.stride(behind) == inner);
   };
-  for_each_matrix([&](auto... matrices) { kernel(as_block(matrices)...); }, impl::drop_last_after(first, axis),
-                  impl::drop_last_after(rest, axis)...);
+  while (behind > axis && continues(first) && (continues(rest) && ...)) inner *= first.extent(behind--);
+
+  // The others are counted through; the last of them is the block's outer axis.
+  struct Loop {
+    Index extent = 1;
+    Index strides[tensors] = {};
+    Index at = 0;
+  };
+  Loop loops[rank];
+  int count = 0;
+  for (int i = 0; i <= behind; ++i) {
+    if (i == axis || first.extent(i) == 1) continue;
+    Loop next{first.extent(i), {first.stride(i), rest.stride(i)...}, 0};
+    bool merges = count > 0;
+    for (int t = 0; merges && t < tensors; ++t) {
+      merges = loops[count - 1].strides[t] == next.extent * next.strides[t];
+    }
+    if (merges) next.extent *= loops[--count].extent;
+    loops[count++] = next;
+  }
+  const Loop outer = count > 0 ? loops[--count] : Loop{};
+
+  for (;;) {
+    Index offsets[tensors] = {};
+    for (int i = 0; i < count; ++i) {
+      for (int t = 0; t < tensors; ++t) offsets[t] += loops[i].at * loops[i].strides[t];
+    }
+    int tensor = 0;
+    const auto block = [&](const auto& view) {
+      using T = typename std::remove_cvref_t<decltype(view)>::element_type;
+      const int t = tensor++;
+      return View<T, 3>(view.data_handle() + offsets[t], {outer.extent, view.extent(axis), inner},
+                        {outer.strides[t], view.stride(axis), Index{1}});
+    };
+    std::apply(kernel, std::tuple{block(first), block(rest)...});  // braces: in this order
+    int i = count - 1;
+    while (i >= 0 && ++loops[i].at == loops[i].extent) loops[i--].at = 0;
+    if (i < 0) return;
+  }
 }
 
 }  // namespace heed::inline HEED_ABI
