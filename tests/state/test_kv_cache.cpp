@@ -376,6 +376,18 @@ TEST_CASE("a paged cache says how many pages it lacks, copies included, and is u
         "heed: PagedKvCache::append: cache: has 2 pages of 4 tokens (its capacity), 0 of them free; 1 would be needed");
   CHECK(kept_values(full, 0) == Numbers{1, 2, 3, 4, 5, 6});
 
+  // Room that was reserved is a row's own, and is there when it appends.
+  heed::PagedKvCache<float> reserved({1, 1}, 2, 4, 4);
+  lengths(0) = 0;
+  lengths(1) = 6;
+  for (int i = 0; i < 2; ++i) reserved.reserve(6, {{}, lengths});
+  CHECK(reserved.free_pages() == 2);
+  reserved.append(tokens, tokens);
+  CHECK(reserved.free_pages() == 0);
+  CHECK(kept_values(reserved, 0) == Numbers{1, 2, 3, 4, 5, 6});
+  reserved.fork(0, 1);
+  CHECK(reserved.free_pages() == 2);
+
   heed::PagedKvCache<float> narrow({1, 1}, 1, 8, 4, 2);
   CHECK(narrow.capacity() == 8);
 }

@@ -22,7 +22,7 @@ namespace heed {
 // What layers ask of a cache; a cache of your own needs no more.
 //
 //   cache.check_append(tokens, which)   is there room? noexcept; changes nothing
-//   cache.reserve(tokens, which)        makes it: the only one that may allocate; store() of the same tokens follows
+//   cache.reserve(tokens, which)        makes it: the only one that may allocate
 //   cache.store(key, value, which)      appends; noexcept
 //   cache.key_values()                  where all of it lies
 //   cache.append_limit()                the most tokens that one round of these takes

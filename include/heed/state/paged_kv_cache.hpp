@@ -36,6 +36,7 @@ class PagedKvCache {
     storage_ = detail::KvStorage<T, Element>(pages, page_length, layout);
     lengths_ = Tensor<std::int64_t, 1>({batch});
     other_lengths_ = Tensor<std::int64_t, 1>({batch});
+    held_ = Tensor<std::int64_t, 1>({batch});
     table_ = Tensor<std::int64_t, 2>({batch, row_pages});
     other_table_ = Tensor<std::int64_t, 2>({batch, row_pages});
     references_ = Tensor<std::int64_t, 1>({pages});
@@ -64,8 +65,7 @@ class PagedKvCache {
   HEED_INLINE Index kept(Index row) const noexcept { return length(row); }
   // Bytes of all that is kept.
   HEED_INLINE Index size_bytes() const noexcept {
-    const Index numbers = lengths_.size() + other_lengths_.size() + table_.size() + other_table_.size() +
-                          references_.size() + free_.size();
+    const Index numbers = 3 * lengths_.size() + table_.size() + other_table_.size() + references_.size() + free_.size();
     return storage_.size_bytes() + numbers * static_cast<Index>(sizeof(std::int64_t));
   }
 
@@ -103,7 +103,8 @@ class PagedKvCache {
       const Index more = which.count(b, tokens);
       if (more == 0) continue;
       if (length(b) + more > capacity()) return row_is_full(door, capacity(), b, length(b), more);
-      needed += pages_for(length(b) + more) - pages_for(length(b));
+      const Index lacking = pages_for(length(b) + more) - held(b);
+      if (lacking > 0) needed += lacking;
       if (!writes_shared_page(b)) continue;
       // The last holder of a page keeps it; those that come to it before, take copies.
       Index holders = static_cast<Index>(references_(last_page(b)));
@@ -124,8 +125,7 @@ class PagedKvCache {
         .append(needed)
         .append(" would be needed");
   }
-  // Gives each row the pages for these of `tokens` tokens, and a page of its own where it would write a shared one. To be
-  // followed by store() of the same tokens.
+  // Gives each row the pages for these of `tokens` tokens, and a page of its own where it would write a shared one.
   HEED_INLINE void reserve(Index tokens, const PresentTokens& which = {}) noexcept {
     for (Index b = 0; b < batch(); ++b) {
       const Index more = which.count(b, tokens);
@@ -137,7 +137,7 @@ class PagedKvCache {
         --references_(shared);
         table_(b, length(b) / page_length()) = own;
       }
-      for (Index i = pages_for(length(b)); i < pages_for(length(b) + more); ++i) table_(b, i) = take_page();
+      while (held(b) < pages_for(length(b) + more)) table_(b, held_(b)++) = take_page();
     }
   }
   // Writes tokens that reserve() has made room for.
@@ -156,8 +156,7 @@ class PagedKvCache {
   // OptionError.
   HEED_INLINE void truncate(Index row, Index length) {
     raise_if(check_truncate(row, length));
-    for (Index i = pages_for(length); i < pages_for(this->length(row)); ++i)
-      release(static_cast<Index>(table_(row, i)));
+    while (held(row) > pages_for(length)) release(static_cast<Index>(table_(row, --held_(row))));
     lengths_(row) = length;
   }
   [[nodiscard]] HEED_INLINE Problem check_truncate(Index row, Index length) const noexcept {
@@ -167,6 +166,7 @@ class PagedKvCache {
   // All rows empty, all pages free.
   HEED_INLINE void reset() noexcept {
     lengths_.fill(0);
+    held_.fill(0);
     references_.fill(0);
     free_count_ = pages();
     for (Index i = 0; i < pages(); ++i) free_(i) = pages() - 1 - i;
@@ -178,9 +178,10 @@ class PagedKvCache {
     raise_if(first_problem(check_kv_row(name, "from", from, batch()), check_kv_row(name, "to", to, batch())));
     if (from == to) return;
     truncate(to, 0);
-    for (Index i = 0; i < pages_for(length(from)); ++i) {
-      table_(to, i) = table_(from, i);
-      ++references_(static_cast<Index>(table_(to, i)));
+    while (held(to) < pages_for(length(from))) {
+      const Index page = static_cast<Index>(table_(from, held(to)));
+      ++references_(page);
+      table_(to, held_(to)++) = page;
     }
     lengths_(to) = lengths_(from);
   }
@@ -198,10 +199,11 @@ class PagedKvCache {
       }
     }
     for (Index b = 0; b < batch(); ++b) {
-      for (Index i = 0; i < pages_for(length(b)); ++i) release(static_cast<Index>(table_(b, i)));
+      while (held(b) > 0) release(static_cast<Index>(table_(b, --held_(b))));
     }
     table_.swap(other_table_);
     lengths_.swap(other_lengths_);
+    for (Index b = 0; b < batch(); ++b) held_(b) = pages_for(length(b));
   }
 
  private:
@@ -209,6 +211,7 @@ class PagedKvCache {
 
   HEED_INLINE PagedKvCache(const PagedKvCache&) = default;
 
+  HEED_INLINE Index held(Index row) const noexcept { return static_cast<Index>(held_(row)); }
   HEED_INLINE Index pages_for(Index length) const noexcept { return (length + page_length() - 1) / page_length(); }
   HEED_INLINE bool is_partial(Index row) const noexcept { return length(row) % page_length() != 0; }
   HEED_INLINE Index last_page(Index row) const noexcept {
@@ -231,6 +234,7 @@ class PagedKvCache {
   Index page_length_ = 1;
   detail::KvStorage<T, Element> storage_;
   Tensor<std::int64_t, 1> lengths_;
+  Tensor<std::int64_t, 1> held_;        // [B]: pages of each row, reserved ones included
   Tensor<std::int64_t, 2> table_;       // [B, pages of a row]
   Tensor<std::int64_t, 1> references_;  // [pages]: rows that hold it
   Tensor<std::int64_t, 1> free_;        // [pages]: the first free_count_ are free
