@@ -44,6 +44,7 @@ void run_seed_rotary_embedding(Case& test, const Setup& setup) {
   const auto head_dim = attributes.size("head_dim");
   const auto length = attributes.size("seq_len");
   const heed::RopeOptions options = rope_options(attributes.object("rope"));
+  if (options.rotary_dim != head_dim) throw attributes.unknown("rope");
   attributes.size("max_position_embeddings");  // the seed's table grows beyond it, heed has none
 
   dispatch(setup, [&]<class T>(const auto& backend) {

@@ -124,7 +124,12 @@ void run_seed_infini_attention(Case& test, const Setup& setup) {
     Index first = 0;
     for (Index i = 0; i < count; ++i) {
       const Index tokens = calls[static_cast<std::size_t>(i)];
-      const Mask<T> mask(test, "input.mask_" + std::to_string(i));
+      const std::string name = "input.mask_" + std::to_string(i);
+      const Index mask_shape[] = {x.extent(0), 1, tokens, tokens};
+      if (test.contains(name) && shape_text(test.shape(name)) != shape_text(mask_shape)) {
+        throw CaseError(name + ": expected " + shape_text(mask_shape) + ", got " + shape_text(test.shape(name)));
+      }
+      const Mask<T> mask(test, name);
       heed::seed::InfiniAttentionCall<T> call{.mask = mask.boolean, .bias = mask.additive};
       if (test.contains("input.positions")) call.positions = positions.view().slice(1, first, tokens);
       layer.forward(backend, x.view().slice(1, first, tokens), state, out.view().slice(1, first, tokens), workspace,
