@@ -26,6 +26,7 @@ namespace {
 static_assert(heed::KvCache<heed::StaticKvCache<float>> && heed::KvCache<heed::Int8KvCache<float>>);
 static_assert(heed::KvCache<heed::GrowingKvCache<bfloat16>> && heed::KvCache<heed::SlidingKvCache<double>>);
 static_assert(heed::KvCache<heed::PagedKvCache<float16>> && !heed::KvCache<Tensor<float, 4>>);
+static_assert(heed::KvCache<test::AnyCache<float>>);
 static_assert(!std::is_copy_constructible_v<heed::StaticKvCache<float>> &&
               !std::is_copy_constructible_v<heed::PagedKvCache<float>>);
 static_assert(std::is_nothrow_move_constructible_v<heed::GrowingKvCache<float>> &&
@@ -55,8 +56,7 @@ struct Model {
     }
   }
 
-  template <class Cache>
-  void check(const Cache& cache) const {
+  void check(const test::AnyCache<T>& cache) const {
     for (Index b = 0; b < cache.batch(); ++b) {
       const auto& row = rows[static_cast<std::size_t>(b)];
       const auto length = static_cast<Index>(row.size());
@@ -82,8 +82,8 @@ struct Model {
 };
 
 // Hundreds of random calls, each compared with the model.
-template <class T, class Cache>
-void run_script(Cache cache, Model<T> model, std::uint64_t seed, Index capacity) {
+template <class T>
+void run_script(test::AnyCache<T> cache, Model<T> model, std::uint64_t seed, Index capacity) {
   test::Random random(seed);
   const Index batch = cache.batch();
   const auto longest = [&] {
@@ -144,8 +144,6 @@ void run_script(Cache cache, Model<T> model, std::uint64_t seed, Index capacity)
   cache.reset();
   model.check(copy);
   CHECK(cache.length(0) == 0);
-  Cache moved = std::move(cache);
-  CHECK(moved.batch() == batch);
 }
 
 }  // namespace
@@ -521,8 +519,9 @@ TEST_CASE("what append, read, fork, reorder and truncate refuse, and how") {
   CHECK(error_text<heed::OptionError>([] {
           heed::StaticKvCache<float>({2, 0}, 1, 1);
         }) == "heed: StaticKvCache: head_dim: must be at least 1, got 0");
-  CHECK(error_text<heed::OptionError>([] {
-          heed::StaticKvCache<float>({2, 4}, 1, -1);
+  const volatile Index below_zero = -1;  // g++ 12 would warn of the allocation that the check before it prevents
+  CHECK(error_text<heed::OptionError>([&] {
+          heed::StaticKvCache<float>({2, 4}, 1, below_zero);
         }) == "heed: StaticKvCache: capacity: must be at least 0, got -1");
   CHECK(error_text<heed::OptionError>([] {
           heed::SlidingKvCache<float>({2, 4}, 1, 0);
@@ -549,4 +548,7 @@ TEST_CASE("sizes of zero: no rows, no capacity, no tokens") {
   CHECK(pageless.check_append(1).kind() == heed::ErrorKind::capacity);
   heed::StaticKvCache<float> made_of_nothing;
   CHECK(made_of_nothing.batch() == 0);
+  made_of_nothing = heed::StaticKvCache<float>({1, 2}, 3, 1);
+  CHECK(made_of_nothing.batch() == 3);
+  CHECK(made_of_nothing.capacity() == 1);
 }

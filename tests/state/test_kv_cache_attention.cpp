@@ -14,8 +14,10 @@ using heed::float16;
 using heed::Index;
 using heed::Tensor;
 using heed::View;
+using test::AnyBackend;
+using test::AnyCache;
 using test::error_text;
-using test::for_each_backend;
+using test::for_each_any_backend;
 using test::for_each_cache;
 using test::random_tensor;
 using test::same_bits;
@@ -27,6 +29,19 @@ namespace {
 
 using Numbers = std::vector<double>;
 
+// The doors on a backend of any type, compiled once a scalar and modifier.
+template <class T, class Modifier = heed::NoModifier>
+HEED_NOINLINE void attention(AnyBackend backend, View<const T, 4> query, const heed::KeyValues<T>& keys, View<T, 4> out,
+                             const heed::AttentionOptions<T>& options = {}, const Modifier& modifier = {}) {
+  backend.visit([&](const auto& b) { ops::attention(b, query, keys, out, options, modifier); });
+}
+template <class T, class Modifier = heed::NoModifier>
+HEED_NOINLINE void attention(AnyBackend backend, View<const T, 4> query, View<const T, 4> key, View<const T, 4> value,
+                             View<T, 4> out, const heed::AttentionOptions<T>& options = {},
+                             const Modifier& modifier = {}) {
+  backend.visit([&](const auto& b) { ops::attention(b, query, key, value, out, options, modifier); });
+}
+
 // The attention of `count` queries of 0, which take the mean of what they attend, at the end of each row.
 template <class Cache>
 Numbers means(const Cache& cache, Index count, const heed::Window& window = {}) {
@@ -34,8 +49,8 @@ Numbers means(const Cache& cache, Index count, const heed::Window& window = {}) 
   const Tensor<T, 4> query({1, count, 1, 1});
   Tensor<T, 4> out({1, count, 1, 1});
   Numbers first;
-  for_each_backend([&](const auto& backend) {
-    ops::attention(backend, query, cache.key_values(), out, {.causal = Causal::bottom_right, .window = window});
+  for_each_any_backend([&](AnyBackend backend) {
+    attention<T>(backend, query, cache.key_values(), out, {.causal = Causal::bottom_right, .window = window});
     Numbers numbers;
     for (const T& number : out.span()) numbers.push_back(test::to_double(number));
     if (first.empty()) first = numbers;
@@ -66,13 +81,13 @@ TEST_CASE("case 4: NaN in the unused part of a cache changes nothing, nor does t
     cache.append(poison, poison);
     cache.truncate(0, 0);
     cache.append(used, used);
-    for_each_backend([&](const auto& backend) {
+    for_each_any_backend([&](AnyBackend backend) {
       Tensor<float, 4> want({1, 1, 2, 3});
       Tensor<float, 4> got({1, 1, 2, 3});
-      ops::attention(backend, query, tight.key_values(), want);
-      ops::attention(backend, query, cache.key_values(), got);
+      attention<float>(backend, query, tight.key_values(), want);
+      attention<float>(backend, query, cache.key_values(), got);
       CHECK(same_bits(got, want));
-      ops::attention(backend, query, used, used, want);
+      attention<float>(backend, query, used, used, want);
       CHECK(same_bits(got, want));
     });
   });
@@ -130,8 +145,8 @@ namespace {
 
 // Everything in pieces through a cache, against one call over plain tensors: the same bits. The pieces are such that
 // pages, panels and tiles end inside them.
-template <class T, class Cache, class B, class Modifier = heed::NoModifier>
-void check_pieces(const B& backend, Cache cache, const heed::AttentionOptions<T>& options, Index left,
+template <class T, class Modifier = heed::NoModifier>
+void check_pieces(AnyBackend backend, AnyCache<T> cache, const heed::AttentionOptions<T>& options, Index left,
                   const std::vector<Index>& pieces, const Modifier& modifier = {}) {
   const heed::KvCacheLayout layout = cache.layout();
   const Index batch = cache.batch();
@@ -147,7 +162,7 @@ void check_pieces(const B& backend, Cache cache, const heed::AttentionOptions<T>
   whole.causal = Causal::top_left;
   whole.window.left = left;
   whole.log_sum_exp = want_lse;
-  ops::attention(backend, query, key, value, want, whole, modifier);
+  attention<T>(backend, query, key, value, want, whole, modifier);
 
   Tensor<T, 4> got({batch, total, heads, layout.value_head_dim});
   Tensor<heed::accumulator_t<T>, 3> got_lse({batch, heads, total});
@@ -158,8 +173,8 @@ void check_pieces(const B& backend, Cache cache, const heed::AttentionOptions<T>
     part.causal = Causal::bottom_right;
     part.window.left = left;
     part.log_sum_exp = got_lse.view().slice(2, first, piece);
-    ops::attention(backend, query.view().slice(1, first, piece), cache.key_values(), got.view().slice(1, first, piece),
-                   part, modifier);
+    attention<T>(backend, query.view().slice(1, first, piece), cache.key_values(), got.view().slice(1, first, piece),
+                 part, modifier);
     first += piece;
   }
   CHECK(same_bits(got, want));
@@ -174,7 +189,7 @@ TEST_CASE_TEMPLATE("token by token or in pieces, every cache gives the bits of o
   const std::vector<Index> pieces = {7, 1, 1, 250, 1, 3, 40};  // past the first tile of 256 keys
   heed::Tensor<heed::accumulator_t<T>, 1> slopes({4});
   for (Index h = 0; h < 4; ++h) slopes(h) = heed::accumulator_t<T>(0.125) / static_cast<heed::accumulator_t<T>>(h + 1);
-  for_each_backend([&](const auto& backend) {
+  for_each_any_backend([&](AnyBackend backend) {
     for_each_cache<T>(layout, 2, 303, [&](auto cache, const char* name) {
       INFO(name);
       check_pieces<T>(backend, cache.clone(), {}, -1, pieces);
@@ -188,13 +203,14 @@ TEST_CASE_TEMPLATE("a sliding cache gives the bits of a window over everything, 
   const auto odd = heed::per_score([](heed::accumulator_t<T> score, heed::Position p) {
     return p.key % 3 == 0 ? score - 1 : score + static_cast<heed::accumulator_t<T>>(p.query % 2);
   });
-  for_each_backend([&](const auto& backend) {
+  for_each_any_backend([&](AnyBackend backend) {
     for (const Index window : {1, 2, 5, 40}) {
       CAPTURE(window);
       const std::vector<Index> ones(300, 1);
-      check_pieces<T>(backend, heed::SlidingKvCache<T>(layout, 2, window), {}, window - 1, ones, odd);
+      check_pieces<T>(backend, AnyCache<T>(heed::SlidingKvCache<T>(layout, 2, window)), {}, window - 1, ones, odd);
       const std::vector<Index> pieces = {50, 1, 1, 17, 60, 1, 1, 1, 60, 60, 60, 1, 1};
-      check_pieces<T>(backend, heed::SlidingKvCache<T>(layout, 2, window, 60), {}, window - 1, pieces, odd);
+      check_pieces<T>(backend, AnyCache<T>(heed::SlidingKvCache<T>(layout, 2, window, 60)), {}, window - 1, pieces,
+                      odd);
     }
   });
 }
@@ -209,16 +225,16 @@ TEST_CASE("rows of different lengths attend each their own keys, with masks by p
   lengths(2) = 2;
   Tensor<bool, 4> mask({3, 1, 1, 5});
   for (Index i = 0; i < mask.size(); ++i) mask.data()[i] = i % 2 == 0;
-  for_each_backend([&](const auto& backend) {
+  for_each_any_backend([&](AnyBackend backend) {
     Tensor<float, 4> want({3, 2, 2, 3});
     Tensor<float, 4> want_weights({3, 2, 2, 5});
-    ops::attention(backend, query, key, key, want, {.mask = mask, .key_lengths = lengths, .weights = want_weights});
+    attention<float>(backend, query, key, key, want, {.mask = mask, .key_lengths = lengths, .weights = want_weights});
     for_each_cache<float>(layout, 3, 9, [&](auto cache, const char* name) {
       INFO(name);
       cache.append(key, key, {{}, lengths});
       Tensor<float, 4> got({3, 2, 2, 3});
       Tensor<float, 4> weights({3, 2, 2, 5});
-      ops::attention(backend, query, cache.key_values(), got, {.mask = mask, .weights = weights});
+      attention<float>(backend, query, cache.key_values(), got, {.mask = mask, .weights = weights});
       CHECK(same_bits(got, want));
       CHECK(same_bits(weights, want_weights));
     });
@@ -237,13 +253,13 @@ TEST_CASE_TEMPLATE("attention over an int8 cache is attention over what the cach
     Tensor<T, 4> k({1, 300, 2, 6});
     Tensor<T, 4> v({1, 300, 2, 5});
     cache.read(0, k.view()[0], v.view()[0]);
-    for_each_backend([&](const auto& backend) {
+    for_each_any_backend([&](AnyBackend backend) {
       Tensor<T, 4> exact({1, 3, 4, 5});
       Tensor<T, 4> widened({1, 3, 4, 5});
       Tensor<T, 4> got({1, 3, 4, 5});
-      ops::attention(backend, query, key, value, exact, {.causal = Causal::bottom_right});
-      ops::attention(backend, query, k, v, widened, {.causal = Causal::bottom_right});
-      ops::attention(backend, query, cache.key_values(), got, {.causal = Causal::bottom_right});
+      attention<T>(backend, query, key, value, exact, {.causal = Causal::bottom_right});
+      attention<T>(backend, query, k, v, widened, {.causal = Causal::bottom_right});
+      attention<T>(backend, query, cache.key_values(), got, {.causal = Causal::bottom_right});
       CHECK(test::max_error(got, widened) <= 8 * test::unit_roundoff<T>);
       // Scores are off by at most scale · Σ|q| · max|k| / 254 = 6 · 2 / (254 √6) < 0.02, so weights by a factor of
       // e^±0.04 at most; values by 2 / 254.
@@ -261,9 +277,9 @@ TEST_CASE("a masked key never matters in an int8 cache either") {
   Tensor<bool, 1> mask({3});
   mask(0) = mask(2) = true;
   const Tensor<float, 4> query({1, 1, 1, 2});
-  for_each_backend([&](const auto& backend) {
+  for_each_any_backend([&](AnyBackend backend) {
     Tensor<float, 4> out({1, 1, 1, 2});
-    ops::attention(backend, query, cache.key_values(), out, {.mask = mask});
+    attention<float>(backend, query, cache.key_values(), out, {.mask = mask});
     CHECK(out(0, 0, 0, 0) == doctest::Approx(2));
   });
 }

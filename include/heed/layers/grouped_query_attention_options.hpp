@@ -44,7 +44,8 @@ struct GroupedQueryAttentionOptions {
   double dropout = 0;             // 0 ≤ p < 1: of attention weights, in calls with `training`
 };
 
-// What a call may come with. Masks broadcast to [batch, heads, seq, seq].
+// What a call may come with. Masks broadcast to [batch, heads, seq, keys]; keys are seq, or with a cache the length of
+// its longest row after the call.
 //
 // Padding is said in one of two ways: `valid` (anywhere) or `lengths` (at the end). Padded tokens are no keys, have no
 // position, and their output rows are 0; the others come out as they would without them, bit for bit. (`mask` and
@@ -55,14 +56,14 @@ struct GroupedQueryAttentionCall {
 
   View<const bool, 2> valid = {};              // [batch, seq]: false = padding; not with mask, bias or further outputs
   View<const std::int64_t, 1> lengths = {};    // [batch]: tokens of each row, 0 … seq; the rest is padding
-  View<const std::int64_t, 2> positions = {};  // [batch, seq] for RoPE; left out: 0, 1, …, padding not counted
-  Index rope_length = 0;                       // dynamic and longrope scaling: length of the whole sequence; 0: seq
-  ScoreView<bool> mask = {};                   // true = attend
-  ScoreView<A> bias = {};                      // added to the scores; −inf = do not attend
-  bool training = false;                       // true: dropout
-  std::uint64_t dropout_seed = 0;              // another one for every training step
-  View<A, 3> log_sum_exp = {};                 // out [batch, heads, seq]: natural log; −inf for a token without keys
-  View<T, 4> weights = {};                     // out [batch, heads, seq, seq]: after softmax and dropout
+  View<const std::int64_t, 2> positions = {};  // [batch, seq] for RoPE; left out: counted on, padding not counted
+  Index rope_length = 0;           // dynamic and longrope scaling: length of the whole sequence; 0: the longest row
+  ScoreView<bool> mask = {};       // true = attend
+  ScoreView<A> bias = {};          // added to the scores; −inf = do not attend
+  bool training = false;           // true: dropout
+  std::uint64_t dropout_seed = 0;  // another one for every training step
+  View<A, 3> log_sum_exp = {};     // out [batch, heads, seq]: natural log; −inf for a token without keys
+  View<T, 4> weights = {};         // out [batch, heads, seq, keys]: after softmax and dropout
 };
 
 // A norm's weights, wherever they lie; sizes by NormOver, of the query's heads or of the kv heads.
@@ -213,6 +214,61 @@ Problem check_query_key_norm(const char* door, const GroupedQueryAttentionWeight
         .append_number(options.weight_offset);
   }
   return {};
+}
+
+// A call that goes through a cache in pieces cannot have what has an axis of keys.
+template <class T>
+Problem check_pieces(const char* door, const GroupedQueryAttentionCall<T>& call, Index piece) noexcept {
+  const struct {
+    const char* what;
+    bool present;
+  } options[] = {{"mask", call.mask.present()}, {"bias", call.bias.present()}, {"weights", call.weights.present()}};
+  for (const auto& option : options) {
+    if (!option.present) continue;
+    return problem_at(ErrorKind::option, door, option.what)
+        .append("must be absent in a call of more tokens than the cache takes at once, ")
+        .append(piece);
+  }
+  return {};
+}
+
+// What valid, lengths and rope_length must not be.
+template <class T>
+Problem check_padding(const char* door, const GroupedQueryAttentionCall<T>& call, Index batch, Index tokens) noexcept {
+  if (call.valid.present()) {
+    const Problem problem = check_input(door, "valid", call.valid, {{"batch", batch}, {"seq", tokens}});
+    if (problem) return problem;
+    const struct {
+      const char* what;
+      bool present;
+    } others[] = {{"lengths", call.lengths.present()},
+                  {"mask", call.mask.present()},
+                  {"bias", call.bias.present()},
+                  {"log_sum_exp", call.log_sum_exp.present()},
+                  {"weights", call.weights.present()}};
+    for (const auto& other : others) {
+      if (!other.present) continue;
+      return problem_at(ErrorKind::option, door, "valid").append("must not be combined with ").append(other.what);
+    }
+  }
+  if (call.lengths.present()) {
+    const Problem problem = check_input(door, "lengths", call.lengths, {{"batch", batch}});
+    if (problem) return problem;
+    for (Index b = 0; b < batch; ++b) {
+      if (call.lengths(b) >= 0 && call.lengths(b) <= tokens) continue;
+      return problem_at(ErrorKind::option, door, "lengths")
+          .append("must be from 0 to ")
+          .append(tokens)
+          .append(", got ")
+          .append(static_cast<Index>(call.lengths(b)))
+          .append(" for batch row ")
+          .append(b);
+    }
+  }
+  if (call.rope_length >= 0) return {};
+  return problem_at(ErrorKind::option, door, "rope_length")
+      .append("must not be negative, got ")
+      .append(call.rope_length);
 }
 
 }  // namespace impl
