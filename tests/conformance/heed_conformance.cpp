@@ -17,6 +17,8 @@ Adapter find_adapter(const std::string& op, const std::string& preset) {
       {{"rotate_half", "seed"}, run_rotate_half},
       {{"repeat_kv", "seed"}, run_repeat_kv},
       {{"attention", ""}, run_attention},
+      {{"attention_layer", ""}, run_attention_layer},
+      {{"bert_attention", ""}, run_bert_attention},
       {{"attention_varlen", ""}, run_attention_varlen},
       {{"alibi_slopes", ""}, run_alibi_slopes},
       {{"infini_attention", ""}, run_infini_attention},

@@ -33,6 +33,8 @@ void run_infini_attention(Case& test, const Setup& setup);
 void run_infini_attention_layer(Case& test, const Setup& setup);
 void run_seed_infini_attention(Case& test, const Setup& setup);
 void run_seed_multi_head_self_attention(Case& test, const Setup& setup);
+void run_attention_layer(Case& test, const Setup& setup);
+void run_bert_attention(Case& test, const Setup& setup);
 void run_onnx_attention(Case& test, const Setup& setup);
 void run_onnx_linear_attention(Case& test, const Setup& setup);
 void run_onnx_rotary_embedding(Case& test, const Setup& setup);
