@@ -237,10 +237,9 @@ TEST_CASE("silu and gelu: what is wrong is said, and nothing is written") {
     const std::string door = std::string("heed: ") + function.door;
     CHECK_THROWS_WITH_AS(run(backend, function, x, View<float, 2>(out.data(), {3, 3})),
                          (door + ": out: expected [4, 3] (axis 0, features), got [3, 3]").c_str(), heed::ShapeError);
-    CHECK_THROWS_WITH_AS(
-        run(backend, function, View<const float, 2>(x.data(), {4, 3}, {1, 4}), out),
-        (door + ": x: the last axis must be contiguous (stride 1), got stride 4 on features").c_str(),
-        heed::ShapeError);
+    CHECK_THROWS_WITH_AS(run(backend, function, View<const float, 2>(x.data(), {4, 3}, {1, 4}), out),
+                         (door + ": x: the last axis must be contiguous (stride 1), got stride 4 on features").c_str(),
+                         heed::ShapeError);
     CHECK_THROWS_WITH_AS(
         run(backend, function, View<const float, 2>(memory.data(), {4, 3}), View<float, 2>(memory.data() + 1, {4, 3})),
         (door + ": out: must not overlap x").c_str(), heed::ShapeError);

@@ -159,8 +159,7 @@ TEST_CASE("attention: masks, biases and lists of the wrong shape") {
   SUBCASE("a transposed mask") {
     const Tensor<bool, 2> mask({7, 5});
     call.options.mask = mask.view().permute({1, 0});
-    CHECK(call.text() ==
-          "heed: attention: mask: the last axis must be contiguous (stride 1), got stride 5 on keys");
+    CHECK(call.text() == "heed: attention: mask: the last axis must be contiguous (stride 1), got stride 5 on keys");
   }
   SUBCASE("slopes") {
     const Tensor<float, 1> slopes({2});
@@ -329,8 +328,7 @@ TEST_CASE("attention_varlen: shapes and cumulative lengths") {
 
 TEST_CASE("alibi_slopes: an output that repeats elements") {
   Tensor<float, 1> one({1});
-  CHECK_THROWS_WITH_AS(
-      heed::ops::alibi_slopes(View<float, 1>(one.data(), {4}, {Index{0}})),
-      "heed: alibi_slopes: out: an output must not repeat elements (stride 0), got stride 0 on heads",
-      heed::ShapeError);
+  CHECK_THROWS_WITH_AS(heed::ops::alibi_slopes(View<float, 1>(one.data(), {4}, {Index{0}})),
+                       "heed: alibi_slopes: out: an output must not repeat elements (stride 0), got stride 0 on heads",
+                       heed::ShapeError);
 }

@@ -135,10 +135,9 @@ TEST_CASE("embedding: what is wrong is said, and nothing is written") {
   CHECK_THROWS_WITH_AS(ops::embedding(backend, Tensor<std::int64_t, 2>({2, 4}), table, out),
                        "heed: embedding: out: expected [2, 4, 3] (axis 0, axis 1, features), got [2, 3, 3]",
                        heed::ShapeError);
-  CHECK_THROWS_WITH_AS(
-      ops::embedding(backend, ids.view().permute({1, 0}), table, out),
-      "heed: embedding: ids: the last axis must be contiguous (stride 1), got stride 3 on last axis",
-      heed::ShapeError);
+  CHECK_THROWS_WITH_AS(ops::embedding(backend, ids.view().permute({1, 0}), table, out),
+                       "heed: embedding: ids: the last axis must be contiguous (stride 1), got stride 3 on last axis",
+                       heed::ShapeError);
   CHECK_THROWS_WITH_AS(ops::embedding(backend, ids, View<const float, 2>(table.data(), {3, 5}, {1, 3}), out),
                        "heed: embedding: table: the last axis must be contiguous (stride 1), got stride 3 on "
                        "features",

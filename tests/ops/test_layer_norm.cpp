@@ -217,10 +217,9 @@ TEST_CASE("layer_norm: what is wrong is said, and nothing is written") {
                        "heed: layer_norm: weight: expected [3] (features), got [4]", heed::ShapeError);
   CHECK_THROWS_WITH_AS(ops::layer_norm(backend, x, weight, Tensor<float, 1>({2}), out),
                        "heed: layer_norm: bias: expected [3] (features), got [2]", heed::ShapeError);
-  CHECK_THROWS_WITH_AS(
-      ops::layer_norm(backend, View<const float, 2>(x.data(), {4, 3}, {1, 4}), {}, {}, out),
-      "heed: layer_norm: x: the last axis must be contiguous (stride 1), got stride 4 on features",
-      heed::ShapeError);
+  CHECK_THROWS_WITH_AS(ops::layer_norm(backend, View<const float, 2>(x.data(), {4, 3}, {1, 4}), {}, {}, out),
+                       "heed: layer_norm: x: the last axis must be contiguous (stride 1), got stride 4 on features",
+                       heed::ShapeError);
   CHECK_THROWS_WITH_AS(ops::layer_norm(backend, x, weight, {}, out, {.eps = std::nan("")}),
                        "heed: layer_norm: eps: must be finite and not negative, got nan", heed::OptionError);
   CHECK_THROWS_WITH_AS(ops::layer_norm(backend, x, weight, {}, out, {.eps = 1e-60}),

@@ -276,23 +276,20 @@ TEST_CASE("linear: what is wrong is said, and nothing is written") {
   CHECK_THROWS_WITH_AS(ops::linear(backend, x, weight, bias, wrong),
                        "heed: linear: out: expected [2, 4, 5] (axis 0, axis 1, out features), got [2, 3, 5]",
                        heed::ShapeError);
-  CHECK_THROWS_WITH_AS(
-      ops::linear(backend, x, weight.view().permute({1, 0}), bias, out),
-      "heed: linear: weight: the last axis must be contiguous (stride 1), got stride 3 on in features",
-      heed::ShapeError);
-  CHECK_THROWS_WITH_AS(
-      ops::pack_weight<float>(backend, weight.view().permute({1, 0})),
-      "heed: pack_weight: weight: the last axis must be contiguous (stride 1), got stride 3 on in "
-      "features",
-      heed::ShapeError);
+  CHECK_THROWS_WITH_AS(ops::linear(backend, x, weight.view().permute({1, 0}), bias, out),
+                       "heed: linear: weight: the last axis must be contiguous (stride 1), got stride 3 on in features",
+                       heed::ShapeError);
+  CHECK_THROWS_WITH_AS(ops::pack_weight<float>(backend, weight.view().permute({1, 0})),
+                       "heed: pack_weight: weight: the last axis must be contiguous (stride 1), got stride 3 on in "
+                       "features",
+                       heed::ShapeError);
   const View<float, 3> folded(out.data(), {2, 4, 5}, {0, 5, 1});
   CHECK_THROWS_WITH_AS(ops::linear(backend, x, weight, bias, folded),
                        "heed: linear: out: an output must not repeat elements (stride 0), got stride 0 on axis 0",
                        heed::ShapeError);
   const View<const float, 3> backwards(x.data(), {2, 4, 3}, {12, -3, 1});
   CHECK_THROWS_WITH_AS(ops::linear(backend, backwards, weight, bias, out),
-                       "heed: linear: x: a stride must not be negative, got stride -3 on axis 1",
-                       heed::ShapeError);
+                       "heed: linear: x: a stride must not be negative, got stride -3 on axis 1", heed::ShapeError);
   const Tensor<float, 2> square({5, 5});
   CHECK_THROWS_WITH_AS(ops::linear(backend, out, square, bias, out), "heed: linear: out: must not overlap x",
                        heed::ShapeError);
