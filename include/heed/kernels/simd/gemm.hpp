@@ -149,6 +149,7 @@ HEED_NOINLINE void multiply_panels(Index m, Index n, Index k, const Rows<X>& a, 
 template <class A, class X, class P>
 HEED_INLINE void multiply(Index m, Index n, Index k, const Rows<X>& a, const Panels<P>& b, A* c, Index c_stride,
                           Start start) noexcept {
+  if (m <= 0 || n <= 0) return;  // c may be null then, and takes no offset
   if (b.panel == width<A>) {
     detail::multiply_panels<1>(m, n, k, a, b, c, c_stride, start);
   } else {
