@@ -1,6 +1,7 @@
-// What the tests of Infini-attention share: cores with random streams, run in any cut.
+// What the tests of Infini-attention share: cores on any backend, and random streams that run through them in any cut.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "heed/layers/infini_attention.hpp"
@@ -32,6 +33,14 @@ inline heed::InfiniAttentionOptions options_of(const InfiniSettings& s) {
   if (s.window > 0) options.window = {s.window - 1, 0};
   return options;
 }
+
+// What properties of streams are tested with.
+inline const InfiniSettings all_settings[] = {
+    {.segment_length = 5},
+    {.segment_length = 5, .rule = Rule::delta, .apply_gate = true, .rotary_memory = true},
+    {.segment_length = 7, .rule = Rule::safe_delta, .rotary = false, .window = 4},
+    {.segment_length = 64, .rule = Rule::delta},
+};
 
 // Queries, keys and values of a batch of streams, with padding and documents if asked for.
 template <class T>
@@ -70,19 +79,48 @@ struct Streams {
   std::vector<double> betas() const { return row_of(beta.data(), beta.size()); }
 };
 
+// An InfiniAttentionCore on a backend that is known at run time only: its code is compiled once, by
+// test_infini_attention_cores.cpp, not by every test.
+template <class T>
+class AnyCore {
+ public:
+  AnyCore() = default;
+  AnyCore(const AnyCore&) = delete;
+  AnyCore& operator=(const AnyCore&) = delete;
+  virtual ~AnyCore() = default;
+
+  virtual const heed::HeadLayout& heads() const = 0;
+  virtual const heed::InfiniStateLayout& state_layout() const = 0;
+  virtual heed::InfiniState<T> make_state(Index batch) const = 0;
+  virtual std::size_t workspace_size(Index batch, Index tokens) const = 0;
+  virtual Index forward(heed::View<const T, 4> query, heed::View<const T, 4> key, heed::View<const T, 4> value,
+                        heed::InfiniState<T>& state, heed::View<T, 4> out, heed::Workspace& workspace,
+                        const heed::InfiniAttentionCall& call = {}) const = 0;
+  virtual void flush(heed::InfiniState<T>& state, heed::Workspace& workspace) const = 0;
+};
+
+template <class T>
+std::unique_ptr<AnyCore<T>> make_core(const AnyBackend& backend, const heed::HeadLayout& heads,
+                                      heed::View<const heed::accumulator_t<T>, 1> beta,
+                                      const heed::InfiniAttentionOptions& options);
+
+// Causal attention over tokens first … first + n − 1 of some streams alone, at positions 0, 1, … if they are turned.
+heed::Tensor<float, 4> local_attention(const AnyBackend& backend, const Streams<float>& streams, Index first, Index n,
+                                       bool rotary);
+
 // Runs the streams from `first` on through a core, in calls of these lengths, with a workspace of just the right size
 // for each; returns the outputs [B, Σ calls, H, Dv].
-template <class T, class B>
-heed::Tensor<T, 4> run(const heed::InfiniAttentionCore<T, B>& core, const B& backend, const Streams<T>& streams,
-                       heed::InfiniState<T>& state, const std::vector<Index>& calls, Index first = 0) {
+template <class T>
+heed::Tensor<T, 4> run(const AnyCore<T>& core, const Streams<T>& streams, heed::InfiniState<T>& state,
+                       const std::vector<Index>& calls, Index first = 0) {
   Index total = 0;
   for (const Index n : calls) total += n;
   heed::Tensor<T, 4> out({streams.batch(), total, core.heads().num_heads, core.heads().value_head_dim});
   Index done = 0;
   for (const Index n : calls) {
-    heed::Workspace workspace(core.workspace_size(backend, streams.batch(), n));
+    heed::Workspace workspace(core.workspace_size(streams.batch(), n));
     const Index from = first + done;
-    core.forward(backend, streams.query.view().slice(1, from, n), streams.key.view().slice(1, from, n),
+    core.forward(streams.query.view().slice(1, from, n), streams.key.view().slice(1, from, n),
                  streams.value.view().slice(1, from, n), state, out.view().slice(1, done, n), workspace,
                  streams.call(from, n));
     done += n;

@@ -58,19 +58,19 @@ const double tolerance = std::is_same_v<T, double>  ? 1e-12
 
 TEST_CASE_TEMPLATE("InfiniAttention: projections around the formula, with and without biases, padding rows 0", T, float,
                    double, heed::bfloat16) {
-  test::for_each_backend([](const auto& backend) {
-    using B = std::remove_cvref_t<decltype(backend)>;
+  test::ReversePool pool;
+  for (const heed::Cpu& cpu : {heed::Cpu(), heed::Cpu(pool)}) {
     for (const bool bias : {false, true}) {
       const auto weights = random_weights<T>(bias);
       const test::InfiniSettings settings{.segment_length = 6, .rule = test::Rule::delta};
-      const InfiniAttention<T, heads, B> attention(weights, test::options_of(settings), heads, backend);
+      const InfiniAttention<T, heads> attention(weights, test::options_of(settings));
       CHECK(attention.hidden_size() == hidden_size);
       const auto x = test::random_tensor<T>({2, 20, hidden_size}, 1, -2, 2);
       test::Streams<T> flags(heads, 2, 20);
       flags.add_padding();
       flags.add_documents();
       auto state = attention.make_state(2);
-      const auto got = attention.forward(backend, x, state, flags.call(0, 20));
+      const auto got = attention.forward(cpu, x, state, flags.call(0, 20));
 
       const auto wide = test::as_double(x);
       test::InfiniFormula formula(settings, 2, 2, 6, 5, test::row_of(weights.beta.data(), 4));
@@ -86,13 +86,27 @@ TEST_CASE_TEMPLATE("InfiniAttention: projections around the formula, with and wi
       }
       CHECK(test::max_scaled_error(got, want.view().merge_last()) <= tolerance<T>);
     }
-  });
+  }
+}
+
+TEST_CASE("InfiniAttention: on Reference and Simd, in the type") {
+  const auto weights = random_weights<float>(true);
+  const auto x = test::random_tensor<float>({2, 13, hidden_size}, 1);
+  const InfiniAttention<float, heads> on_cpu(weights, {.segment_length = 5});
+  auto state = on_cpu.make_state(2);
+  const auto want = on_cpu.forward(heed::Cpu(), x, state);
+  const InfiniAttention<float, heads, heed::Simd> on_simd(weights, {.segment_length = 5});
+  state.reset();
+  CHECK(test::same_bits(on_simd.forward(heed::Simd(), x, state), want));
+  const InfiniAttention<float, heads, heed::Reference> on_reference(weights, {.segment_length = 5});
+  state.reset();
+  CHECK(test::max_error(on_reference.forward(heed::Reference(), x, state), want) <= 1e-5);
 }
 
 TEST_CASE("InfiniAttention: out may be x; a layer outlives its weights, and copies share them") {
   const heed::Cpu cpu;
   auto weights = random_weights<float>(true);
-  const heed::InfiniAttention<float, heads> attention(weights, {.segment_length = 5});
+  const InfiniAttention<float, heads> attention(weights, {.segment_length = 5});
   const auto copy = attention;
   const auto x = test::random_tensor<float>({2, 13, hidden_size}, 1);
   auto state = attention.make_state(2);
@@ -206,6 +220,87 @@ TEST_CASE("InfiniAttention: describe") {
   CHECK(text.find(std::to_string(attention.weight_bytes()) + " bytes of weights; backend cpu, ") != std::string::npos);
   // β, and a cosine and a sine for each pair of a segment's five tokens.
   CHECK(attention.core().weight_bytes() == 4 * 4 + 2 * 5 * 3 * 4 + 3 * 8);
+}
+
+TEST_CASE_TEMPLATE("InfiniAttention: read() leaves the state of forward(), whatever mix of both", T, float,
+                   heed::bfloat16) {
+  test::ReversePool pool;
+  for (const heed::Cpu& cpu : {heed::Cpu(), heed::Cpu(pool)}) {
+    for (const test::InfiniSettings& settings : test::all_settings) {
+      for (const bool flags : {false, true}) {
+        const auto weights = InfiniAttentionWeights<T>::random(1, 12, heads);
+        const InfiniAttention<T, heads> attention(weights, test::options_of(settings));
+        const auto x = test::random_tensor<T>({2, 60, 12}, 2, -2, 2);
+        test::Streams<T> streams(heads, 2, 60);
+        if (flags) {
+          streams.add_padding();
+          streams.add_documents();
+        }
+        auto state = attention.make_state(2);
+        auto other = attention.make_state(2);
+        const auto want = attention.forward(cpu, x, state, streams.call(0, 60));
+        heed::Workspace workspace(attention.workspace_size(cpu, 2, 60));
+        Index first = 0;
+        bool answers = false;
+        for (const Index n : {3, 2, 8, 1, 1, 20, 9, 16}) {
+          const auto part = View<const T, 3>(x).slice(1, first, n);
+          if (answers) {
+            const auto got = attention.forward(cpu, part, other, streams.call(first, n));
+            CHECK(test::same_bits(got, want.view().slice(1, first, n)));
+          } else {
+            CHECK(attention.read(cpu, part, other, workspace, streams.call(first, n)) == n);
+          }
+          first += n;
+          answers = !answers;
+        }
+        CHECK(first == 60);
+        CHECK(test::same_state(state, other));
+      }
+    }
+  }
+}
+
+TEST_CASE(
+    "InfiniAttention: no allocation in a second call, whatever it comes with; the workspace does not grow with the "
+    "call") {
+  const auto weights = InfiniAttentionWeights<float>::random(1, 12, heads, true);
+  const InfiniAttention<float, heads> attention(weights, test::options_of(test::all_settings[1]));
+  test::ReversePool pool;
+  const heed::Cpu cpu(pool);
+  for (const Index batch : {1, 6}) {
+    const auto x = test::random_tensor<float>({batch, 1200, 12}, 2);
+    test::Streams<float> flags(heads, batch, 1200);
+    flags.add_padding();
+    flags.add_documents();
+    auto state = attention.make_state(batch);
+    heed::Workspace workspace(attention.workspace_size(cpu, batch, 1200));
+    Tensor<float, 3> out({batch, Index{1200}, Index{12}});
+    attention.forward(cpu, x, state, out, workspace);
+    CHECK(test::allocations_in([&] {
+            attention.forward(cpu, x, state, out, workspace);
+            attention.forward(cpu, x, state, out, workspace, flags.call(0, 1200));
+            for (Index t = 0; t < 20; ++t) {
+              const auto token = x.view().slice(1, t, 1);
+              attention.forward(cpu, token, state, out.view().slice(1, t, 1), workspace);
+              attention.read(cpu, token, state, workspace, {.progress = [](Index, Index) { return true; }});
+            }
+            attention.flush(cpu, state, workspace);
+            state.rollback(0);
+            state.reset();
+          }) == 0);
+    CHECK(attention.workspace_size(cpu, batch, 1 << 20) == attention.workspace_size(cpu, batch, 1200));
+  }
+  // Monotone in both.
+  std::size_t before = 0;
+  for (Index tokens = 0; tokens < 700; tokens += 13) {
+    for (Index batch = 0; batch < 8; ++batch) {
+      const std::size_t size = attention.workspace_size(cpu, batch, tokens);
+      CHECK(attention.workspace_size(cpu, batch + 1, tokens) >= size);
+      CHECK(attention.workspace_size(cpu, batch, tokens + 13) >= size);
+      before = size > before ? size : before;
+    }
+  }
+  CHECK(before > 0);
 }
 
 // ---- errors

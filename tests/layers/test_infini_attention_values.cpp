@@ -27,14 +27,14 @@ template <>
 constexpr double output_tolerance<heed::float16> = 0.005;
 
 // Outputs, memory, pending and position of heed and the formula after all tokens, and after a flush.
-template <class T, class B>
-void check_against_formula(const B& backend, const HeadLayout& heads, const InfiniSettings& settings,
+template <class T>
+void check_against_formula(const test::AnyBackend& backend, const HeadLayout& heads, const InfiniSettings& settings,
                            const Streams<T>& streams) {
-  const heed::InfiniAttentionCore<T, B> core(heads, streams.beta, test::options_of(settings), backend);
-  auto state = core.make_state(streams.batch());
+  const auto core = test::make_core<T>(backend, heads, streams.beta, test::options_of(settings));
+  auto state = core->make_state(streams.batch());
   InfiniFormula formula(settings, streams.batch(), heads.num_kv_heads, heads.head_dim, heads.value_head_dim,
                         streams.betas());
-  const auto got = test::run(core, backend, streams, state, {streams.seq()});
+  const auto got = test::run(*core, streams, state, {streams.seq()});
   const auto want =
       formula.read(test::as_double(streams.query), test::as_double(streams.key), test::as_double(streams.value),
                    streams.valid.empty() ? View<const bool, 2>() : streams.valid,
@@ -58,8 +58,8 @@ void check_against_formula(const B& backend, const HeadLayout& heads, const Infi
     CHECK(worst <= output_tolerance<T>);
   };
   check_memory();
-  heed::Workspace workspace(core.workspace_size(backend, streams.batch(), 1));
-  core.flush(backend, state, workspace);
+  heed::Workspace workspace(core->workspace_size(streams.batch(), 1));
+  core->flush(state, workspace);
   for (Index b = 0; b < streams.batch(); ++b) formula.flush(b);
   check_memory();
 }
@@ -68,7 +68,7 @@ void check_against_formula(const B& backend, const HeadLayout& heads, const Infi
 
 TEST_CASE_TEMPLATE("infini: heads, rules and empty memories against the formula", T, float, double, heed::bfloat16,
                    heed::float16) {
-  test::for_each_backend([](const auto& backend) {
+  test::for_each_any_backend([](const test::AnyBackend& backend) {
     for (const HeadLayout heads : {HeadLayout{.num_heads = 1, .head_dim = 2},
                                    HeadLayout{.num_heads = 4, .num_kv_heads = 2, .head_dim = 6, .value_head_dim = 5},
                                    HeadLayout{.num_heads = 3, .num_kv_heads = 1, .head_dim = 16}}) {
@@ -102,7 +102,7 @@ TEST_CASE_TEMPLATE("infini: positions, scale, softcap, window against the formul
       {.segment_length = 1},
       {.segment_length = 40},
   };
-  test::for_each_backend([&](const auto& backend) {
+  test::for_each_any_backend([&](const test::AnyBackend& backend) {
     int number = 0;
     for (const InfiniSettings& settings : all) {
       CAPTURE(number++);
@@ -113,7 +113,7 @@ TEST_CASE_TEMPLATE("infini: positions, scale, softcap, window against the formul
 
 TEST_CASE_TEMPLATE("infini: padding and documents against the formula", T, float, double) {
   constexpr HeadLayout heads{.num_heads = 4, .num_kv_heads = 2, .head_dim = 6, .value_head_dim = 5};
-  test::for_each_backend([&](const auto& backend) {
+  test::for_each_any_backend([&](const test::AnyBackend& backend) {
     for (const bool rotary_memory : {false, true}) {
       for (const int what : {1, 2, 3}) {
         Streams<T> streams(heads, 4, 45);
@@ -131,7 +131,7 @@ TEST_CASE_TEMPLATE("infini: padding and documents against the formula", T, float
 
 TEST_CASE("infini: segments and calls longer than what is worked on at a time") {
   constexpr HeadLayout heads{.num_heads = 2, .num_kv_heads = 1, .head_dim = 4};
-  test::for_each_fast_backend([&](const auto& backend) {
+  test::for_each_any_backend([&](const test::AnyBackend& backend) {
     for (const Index segment_length : {7, 600, 2000}) {
       CAPTURE(segment_length);
       check_against_formula(backend, heads, {.segment_length = segment_length}, Streams<double>(heads, 1, 1300));
@@ -144,14 +144,13 @@ TEST_CASE("case 38: 16 tokens of a prompt and 16 decoded ones: each enters z exa
   constexpr HeadLayout heads{.num_heads = 1, .head_dim = 2};
   Streams<float> streams(heads, 1, 32);
   streams.key.fill(1);  // φ = 2, sums are exact
-  test::for_each_backend([&](const auto& backend) {
-    using B = std::remove_cvref_t<decltype(backend)>;
+  test::for_each_any_backend([&](const test::AnyBackend& backend) {
     for (const Index segment_length : {1, 4, 8, 16, 32}) {
       CAPTURE(segment_length);
-      const heed::InfiniAttentionCore<float, B> core(heads, streams.beta, {.segment_length = segment_length}, backend);
-      auto state = core.make_state(1);
-      test::run(core, backend, streams, state, {16});
-      test::run(core, backend, streams, state, std::vector<Index>(16, 1), 16);
+      const auto core = test::make_core<float>(backend, heads, streams.beta, {.segment_length = segment_length});
+      auto state = core->make_state(1);
+      test::run(*core, streams, state, {16});
+      test::run(*core, streams, state, std::vector<Index>(16, 1), 16);
       CHECK(state.normalizer()(0, 0, 0) == 64);
       CHECK(state.normalizer()(0, 0, 1) == 64);
       CHECK(state.pending()(0) == 0);
@@ -163,11 +162,10 @@ TEST_CASE("case 38: 16 tokens of a prompt and 16 decoded ones: each enters z exa
 TEST_CASE("case 39: 28 pads beside 100 tokens change nothing, not one bit, wherever they are") {
   constexpr HeadLayout heads{.num_heads = 4, .num_kv_heads = 2, .head_dim = 8};
   const Streams<float> tokens(heads, 1, 100);
-  test::for_each_backend([&](const auto& backend) {
-    using B = std::remove_cvref_t<decltype(backend)>;
-    const heed::InfiniAttentionCore<float, B> core(heads, tokens.beta, {.segment_length = 16}, backend);
-    auto alone = core.make_state(1);
-    const auto want = test::run(core, backend, tokens, alone, {100});
+  test::for_each_any_backend([&](const test::AnyBackend& backend) {
+    const auto core = test::make_core<float>(backend, heads, tokens.beta, {.segment_length = 16});
+    auto alone = core->make_state(1);
+    const auto want = test::run(*core, tokens, alone, {100});
     // Left, right, and in between; what is in the padding is NaN.
     for (const int place : {0, 1, 2}) {
       Streams<float> padded(heads, 1, 128);
@@ -190,8 +188,8 @@ TEST_CASE("case 39: 28 pads beside 100 tokens change nothing, not one bit, where
         test::for_each_element([](float from, float& out) { out = from; }, tokens.value.view()[0][t],
                                padded.value.view()[0][to]);
       }
-      auto state = core.make_state(1);
-      const auto got = test::run(core, backend, padded, state, {128});
+      auto state = core->make_state(1);
+      const auto got = test::run(*core, padded, state, {128});
       CAPTURE(place);
       CHECK(test::same_state(state, alone));
       bool same = true;
@@ -214,17 +212,17 @@ TEST_CASE("case 40: bfloat16 layers have float memories, which keep growing") {
   static_assert(std::is_same_v<decltype(heed::InfiniState<heed::bfloat16>().memory()), View<float, 4>>);
   static_assert(std::is_same_v<decltype(heed::InfiniState<heed::float16>().normalizer()), View<float, 3>>);
   static_assert(std::is_same_v<decltype(heed::InfiniState<double>().memory()), View<double, 4>>);
-  const heed::Cpu cpu;
   Streams<heed::bfloat16> streams(heads, 1, 512);
   streams.key.fill(heed::bfloat16(1.0F));
   streams.value.fill(heed::bfloat16(1.0F));
-  const heed::InfiniAttentionCore<heed::bfloat16> core(
-      heads, streams.beta, {.segment_length = 512, .local_positions = heed::TokenPositions::none});
-  auto state = core.make_state(1);
-  heed::Workspace workspace(core.workspace_size(cpu, 1, 512));
+  const heed::Cpu cpu;
+  const auto core = test::make_core<heed::bfloat16>(
+      cpu, heads, streams.beta, {.segment_length = 512, .local_positions = heed::TokenPositions::none});
+  auto state = core->make_state(1);
+  heed::Workspace workspace(core->workspace_size(1, 512));
   Tensor<heed::bfloat16, 4> out({1, 512, 1, 1});
   for (int segment = 0; segment < 400; ++segment) {
-    core.forward(cpu, streams.query, streams.key, streams.value, state, out, workspace);
+    core->forward(streams.query, streams.key, streams.value, state, out, workspace);
   }
   CHECK(state.normalizer()(0, 0, 0) == 2.0F * 512 * 400);
   CHECK(state.memory()(0, 0, 0, 0) == 2.0F * 512 * 400);
@@ -233,20 +231,19 @@ TEST_CASE("case 40: bfloat16 layers have float memories, which keep growing") {
 TEST_CASE("case 41: a changed token changes nothing before it, and every later position of its segment and beyond") {
   constexpr HeadLayout heads{.num_heads = 4, .num_kv_heads = 2, .head_dim = 8};
   const Streams<float> streams(heads, 2, 24);
-  test::for_each_backend([&](const auto& backend) {
-    using B = std::remove_cvref_t<decltype(backend)>;
+  test::for_each_any_backend([&](const test::AnyBackend& backend) {
     for (const Rule rule : {Rule::linear, Rule::delta, Rule::safe_delta}) {
-      const heed::InfiniAttentionCore<float, B> core(heads, streams.beta,
-                                                     test::options_of({.segment_length = 8, .rule = rule}), backend);
-      auto state = core.make_state(2);
-      const auto before = test::run(core, backend, streams, state, {24});
+      const auto core =
+          test::make_core<float>(backend, heads, streams.beta, test::options_of({.segment_length = 8, .rule = rule}));
+      auto state = core->make_state(2);
+      const auto before = test::run(*core, streams, state, {24});
       for (const Index changed : {0, 3, 7, 8, 12, 23}) {
         // Key and value of row 1, kv head 0: query heads 0 and 1 see it, 2 and 3 and row 0 do not.
         Streams<float> other = streams;
         other.key(1, changed, 0, 2) += 0.5F;
         other.value(1, changed, 0, 5) += 0.5F;
-        auto fresh = core.make_state(2);
-        const auto after = test::run(core, backend, other, fresh, {24});
+        auto fresh = core->make_state(2);
+        const auto after = test::run(*core, other, fresh, {24});
         CAPTURE(changed);
         bool right = test::same_bits(after.view()[0], before.view()[0]);
         for (Index t = 0; t < 24; ++t) {
@@ -264,13 +261,12 @@ TEST_CASE("case 41: a changed token changes nothing before it, and every later p
 TEST_CASE("case 42: the second segment of a delta memory is the linear rule's, for the first found it empty") {
   constexpr HeadLayout heads{.num_heads = 2, .head_dim = 4};
   const Streams<float> streams(heads, 1, 10);
-  test::for_each_backend([&](const auto& backend) {
-    using B = std::remove_cvref_t<decltype(backend)>;
+  test::for_each_any_backend([&](const test::AnyBackend& backend) {
     const auto memory_after = [&](Rule rule, Index tokens) {
-      const heed::InfiniAttentionCore<float, B> core(heads, streams.beta,
-                                                     test::options_of({.segment_length = 5, .rule = rule}), backend);
-      auto state = core.make_state(1);
-      const auto out = test::run(core, backend, streams, state, {tokens});
+      const auto core =
+          test::make_core<float>(backend, heads, streams.beta, test::options_of({.segment_length = 5, .rule = rule}));
+      auto state = core->make_state(1);
+      const auto out = test::run(*core, streams, state, {tokens});
       return std::pair(Tensor<float, 4>(state.memory()), Tensor<float, 4>(out));
     };
     const auto [linear, linear_out] = memory_after(Rule::linear, 9);
@@ -288,7 +284,7 @@ TEST_CASE("infini: keys far below zero keep a memory that is tiny but not empty"
   Streams<float> streams(heads, 1, 8);
   for (float& element : streams.key.span()) element -= 20;
   for (float& element : streams.query.span()) element -= 18;
-  test::for_each_backend([&](const auto& backend) {
+  test::for_each_any_backend([&](const test::AnyBackend& backend) {
     check_against_formula(backend, heads, {.segment_length = 4, .rotary = false}, streams);
   });
 }

@@ -103,72 +103,81 @@ heed::InfiniAttentionWeights<T> random_weights() {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE(
-    "seed::InfiniAttention: calls are segments: both ways without a mask, positions from 0, rotary memory", T, float,
-    double, heed::bfloat16) {
+namespace {
+
+template <class T, class B>
+void check_calls(const B& backend) {
   using A = heed::accumulator_t<T>;
   const double tolerance = std::is_same_v<T, double> ? 1e-12 : std::is_same_v<T, float> ? 2e-5 : 0.05;
-  test::for_each_backend([&](const auto& backend) {
-    using B = std::remove_cvref_t<decltype(backend)>;
-    const auto weights = random_weights<T>();
-    const heed::seed::InfiniAttention<T, heads, B> attention(weights, 10000, heads, backend);
-    const auto x = test::random_tensor<T>({2, 19, hidden_size}, 1, -2, 2);
-    auto state = attention.make_state(2);
-    SeedFormula formulae[2];
-    Index first = 0;
-    int number = 0;
-    for (const Index n : {6, 1, 4, 5, 3}) {
-      CAPTURE(number);
-      typename heed::seed::InfiniAttention<T, heads, B>::Call call;
-      Tensor<bool, 4> mask({Index{2}, Index{1}, n, n});
-      Tensor<A, 4> bias({Index{2}, Index{1}, n, n});
-      Tensor<std::int64_t, 2> positions({Index{2}, n});
-      for (Index t = 0; t < n; ++t) {
-        for (Index s = 0; s < n; ++s) {
-          for (Index b = 0; b < 2; ++b) {
-            mask(b, 0, t, s) = s <= t;
-            bias(b, 0, t, s) = s <= t ? 0 : -std::numeric_limits<A>::infinity();
-          }
+  const auto weights = random_weights<T>();
+  const heed::seed::InfiniAttention<T, heads, B> attention(weights, 10000, heads, backend);
+  const auto x = test::random_tensor<T>({2, 19, hidden_size}, 1, -2, 2);
+  auto state = attention.make_state(2);
+  SeedFormula formulae[2];
+  Index first = 0;
+  int number = 0;
+  for (const Index n : {6, 1, 4, 5, 3}) {
+    CAPTURE(number);
+    typename heed::seed::InfiniAttention<T, heads, B>::Call call;
+    Tensor<bool, 4> mask({Index{2}, Index{1}, n, n});
+    Tensor<A, 4> bias({Index{2}, Index{1}, n, n});
+    Tensor<std::int64_t, 2> positions({Index{2}, n});
+    for (Index t = 0; t < n; ++t) {
+      for (Index s = 0; s < n; ++s) {
+        for (Index b = 0; b < 2; ++b) {
+          mask(b, 0, t, s) = s <= t;
+          bias(b, 0, t, s) = s <= t ? 0 : -std::numeric_limits<A>::infinity();
         }
-        positions(0, t) = 3 * t + 2;
-        positions(1, t) = 40 - t;
       }
-      if (number == 2) call.mask = mask;
-      if (number == 3) call.bias = bias;
-      if (number == 4) call.positions = positions;
-      const auto part = x.view().slice(1, first, n);
-      const auto got = attention.forward(backend, part, state, call);
-      for (Index b = 0; b < 2; ++b) {
-        std::vector<double> where;
-        for (Index t = 0; t < n; ++t) {
-          where.push_back(number == 4 ? static_cast<double>(positions(b, t)) : static_cast<double>(t));
-        }
-        const auto row = test::as_double(part[b]);
-        const bool causal = number == 2 || number == 3;
-        const auto context = formulae[b].call(projected(row, weights.query, 4), projected(row, weights.key, 2),
-                                              projected(row, weights.value, 2), 0.7, where,
-                                              [&](Index t, Index s) { return !causal || s <= t; });
-        const auto want = projected(Tensor<double, 2>(context.view().merge_last()), weights.output, 1);
-        CHECK(test::max_scaled_error(got.view()[b], want.view().merge_last()) <= tolerance);
-        double worst = 0;
-        for (Index k = 0; k < 2; ++k) {
-          for (Index d = 0; d < 6; ++d) {
-            auto& memory = formulae[b].memory[static_cast<std::size_t>(k)];
-            const auto error = [](double a, double w) { return test::difference(a, w) / (1 + std::fabs(w)); };
-            worst = std::fmax(worst, error(test::to_double(state.normalizer()(b, k, d)), memory.z(d)));
-            for (Index j = 0; j < 6; ++j) {
-              worst = std::fmax(worst, error(test::to_double(state.memory()(b, k, d, j)), memory.m(d, j)));
-            }
-          }
-        }
-        CHECK(worst <= tolerance);
-        CHECK(state.pending()(b) == 0);
-      }
-      first += n;
-      ++number;
+      positions(0, t) = 3 * t + 2;
+      positions(1, t) = 40 - t;
     }
-    CHECK(state.position()(1) == 19);
-  });
+    if (number == 2) call.mask = mask;
+    if (number == 3) call.bias = bias;
+    if (number == 4) call.positions = positions;
+    const auto part = x.view().slice(1, first, n);
+    const auto got = attention.forward(backend, part, state, call);
+    for (Index b = 0; b < 2; ++b) {
+      std::vector<double> where;
+      for (Index t = 0; t < n; ++t) {
+        where.push_back(number == 4 ? static_cast<double>(positions(b, t)) : static_cast<double>(t));
+      }
+      const auto row = test::as_double(part[b]);
+      const bool causal = number == 2 || number == 3;
+      const auto context = formulae[b].call(projected(row, weights.query, 4), projected(row, weights.key, 2),
+                                            projected(row, weights.value, 2), 0.7, where,
+                                            [&](Index t, Index s) { return !causal || s <= t; });
+      const auto want = projected(Tensor<double, 2>(context.view().merge_last()), weights.output, 1);
+      CHECK(test::max_scaled_error(got.view()[b], want.view().merge_last()) <= tolerance);
+      double worst = 0;
+      for (Index k = 0; k < 2; ++k) {
+        for (Index d = 0; d < 6; ++d) {
+          auto& memory = formulae[b].memory[static_cast<std::size_t>(k)];
+          const auto error = [](double a, double w) { return test::difference(a, w) / (1 + std::fabs(w)); };
+          worst = std::fmax(worst, error(test::to_double(state.normalizer()(b, k, d)), memory.z(d)));
+          for (Index j = 0; j < 6; ++j) {
+            worst = std::fmax(worst, error(test::to_double(state.memory()(b, k, d, j)), memory.m(d, j)));
+          }
+        }
+      }
+      CHECK(worst <= tolerance);
+      CHECK(state.pending()(b) == 0);
+    }
+    first += n;
+    ++number;
+  }
+  CHECK(state.position()(1) == 19);
+}
+
+}  // namespace
+
+TEST_CASE("seed::InfiniAttention: calls are segments: both ways without a mask, positions from 0, rotary memory") {
+  check_calls<float>(heed::Reference());
+  check_calls<float>(heed::Cpu());
+  check_calls<double>(heed::Cpu());
+  check_calls<heed::bfloat16>(heed::Cpu());
+  test::ReversePool pool;
+  check_calls<float>(heed::Cpu(pool));
 }
 
 TEST_CASE("seed::InfiniAttention: one beta is the same one for every head; in place; no allocation in a second call") {
