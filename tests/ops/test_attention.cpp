@@ -6,10 +6,9 @@
 #include <initializer_list>
 #include <limits>
 
+#include "attention_calls.hpp"
 #include "attention_formula.hpp"
 #include "heed/ops/alibi.hpp"
-#include "heed/ops/attention.hpp"
-#include "support/backends.hpp"
 #include "support/random.hpp"
 
 namespace {
@@ -19,6 +18,7 @@ using heed::Causal;
 using heed::Index;
 using heed::Tensor;
 using heed::View;
+using test::AnyBackend;
 
 constexpr double infinity = test::infinity;
 
@@ -39,11 +39,10 @@ struct EqualScores {
     for (const double v : values) value(0, s++, 0, 0) = test::from_double<T>(v);
   }
 
-  template <class B>
-  void run(const B& backend, AttentionOptions<T> options) {
+  HEED_NOINLINE void run(AnyBackend backend, AttentionOptions<T> options) {
     out.fill(test::from_double<T>(-77));
     options.log_sum_exp = lse;
-    heed::ops::attention(backend, query, key, value, out, options);
+    test::attention(backend, query, key, value, out, options);
   }
   double result(Index t) const { return test::to_double(out(0, t, 0, 0)); }
 };
@@ -74,7 +73,7 @@ Tensor<std::int64_t, 1> ints_of(std::initializer_list<std::int64_t> elements) {
 
 TEST_CASE_TEMPLATE("case 1: a query whose mask is [F, F] gives 0, not NaN and not the mean", T, float, double,
                    heed::bfloat16, heed::float16) {
-  test::for_each_backend([](const auto& backend) {
+  test::for_each_any_backend([](const AnyBackend& backend) {
     EqualScores<T> call(1, {1, 3});
     const auto mask = mask_of({false, false});
     call.run(backend, {.mask = mask});
@@ -95,7 +94,7 @@ TEST_CASE_TEMPLATE("case 1: a query whose mask is [F, F] gives 0, not NaN and no
 }
 
 TEST_CASE("a call without keys gives 0 and log-sum-exp -inf, or the sink's logit") {
-  test::for_each_backend([](const auto& backend) {
+  test::for_each_any_backend([](const AnyBackend& backend) {
     EqualScores<float> call(2, {});
     call.run(backend, {});
     CHECK(call.result(1) == 0);
@@ -108,7 +107,7 @@ TEST_CASE("a call without keys gives 0 and log-sum-exp -inf, or the sink's logit
 }
 
 TEST_CASE("case 2: additive -inf masks; a finite filler is a number like any other") {
-  test::for_each_backend([](const auto& backend) {
+  test::for_each_any_backend([](const AnyBackend& backend) {
     EqualScores<float> call(1, {1, 3});
     for (const double filler : {-1e4, -1e30, static_cast<double>(std::numeric_limits<float>::lowest())}) {
       const auto bias = list_of({filler, filler});
@@ -134,7 +133,7 @@ TEST_CASE_TEMPLATE("case 3: a masked key never matters, even if its key or value
   const auto mask = mask_of({true, false});
   const auto bias = list_of<A>({0, -infinity});
   const auto lengths = ints_of({1});
-  test::for_each_backend([&](const auto& backend) {
+  test::for_each_any_backend([&](const AnyBackend& backend) {
     for (const double poison : {test::nan_value, infinity, -infinity}) {
       EqualScores<T> call(1, {5, poison});
       call.key(0, 1, 0, 2) = test::from_double<T>(poison);
@@ -150,7 +149,7 @@ TEST_CASE_TEMPLATE("case 3: a masked key never matters, even if its key or value
 }
 
 TEST_CASE("NaN that is attended is in the result of every row that attends it, and of no other") {
-  test::for_each_backend([](const auto& backend) {
+  test::for_each_any_backend([](const AnyBackend& backend) {
     EqualScores<float> call(3, {1, test::nan_value, 4});
     call.run(backend, {.causal = Causal::top_left});
     CHECK(call.result(0) == 1);
@@ -176,20 +175,20 @@ TEST_CASE("NaN that is attended is in the result of every row that attends it, a
 }
 
 TEST_CASE("NaN in an early tile of keys is not lost in later ones, whatever the order") {
-  test::for_each_backend([](const auto& backend) {
+  test::for_each_any_backend([](const AnyBackend& backend) {
     for (const Index where : {Index{0}, Index{255}, Index{256}, Index{599}}) {
       Tensor<float, 4> query = test::random_tensor<float>({1, 1, 1, 8}, 1);
       Tensor<float, 4> key = test::random_tensor<float>({1, 600, 1, 8}, 2);
       const Tensor<float, 4> value = test::random_tensor<float>({1, 600, 1, 3}, 3);
       key(0, where, 0, 7) = static_cast<float>(test::nan_value);
-      const auto out = heed::ops::attention(backend, query, key, value);
+      const auto out = test::attention(backend, query, key, value);
       for (const float x : out.span()) CHECK(std::isnan(x));
     }
   });
 }
 
 TEST_CASE("a score of +inf gives NaN, one of -inf is a masked key") {
-  test::for_each_backend([](const auto& backend) {
+  test::for_each_any_backend([](const AnyBackend& backend) {
     EqualScores<float> call(1, {1, 3});
     call.query(0, 0, 0, 0) = 1;
     call.key(0, 1, 0, 0) = static_cast<float>(infinity);
@@ -202,7 +201,7 @@ TEST_CASE("a score of +inf gives NaN, one of -inf is a masked key") {
 }
 
 TEST_CASE("case 5: softcap comes before the mask") {
-  test::for_each_backend([](const auto& backend) {
+  test::for_each_any_backend([](const AnyBackend& backend) {
     EqualScores<float> call(1, {0, 1000});
     const auto bias = list_of({0, -infinity});
     call.run(backend, {.softcap = 0.5F, .bias = bias});
@@ -212,7 +211,7 @@ TEST_CASE("case 5: softcap comes before the mask") {
 
 TEST_CASE_TEMPLATE("case 6: causal holds whether weights are returned or not, with the same bits", T, float, double,
                    heed::bfloat16) {
-  test::for_each_backend([](const auto& backend) {
+  test::for_each_any_backend([](const AnyBackend& backend) {
     EqualScores<T> call(3, {1, 2, 3});
     call.run(backend, {.causal = Causal::top_left});
     const double means[] = {1, 1.5, 2};
@@ -232,7 +231,7 @@ TEST_CASE_TEMPLATE("case 6: causal holds whether weights are returned or not, wi
 }
 
 TEST_CASE("case 8: a mask [B, 1, 1, S] with B = K masks its own batch row only") {
-  test::for_each_backend([](const auto& backend) {
+  test::for_each_any_backend([](const AnyBackend& backend) {
     const Tensor<float, 4> query({2, 1, 2, 4}), key({2, 2, 2, 4});
     Tensor<float, 4> value({2, 2, 2, 1});
     for (Index b = 0; b < 2; ++b) {
@@ -244,7 +243,7 @@ TEST_CASE("case 8: a mask [B, 1, 1, S] with B = K masks its own batch row only")
     Tensor<bool, 4> mask({2, 1, 1, 2});
     mask.fill(true);
     mask(0, 0, 0, 1) = false;
-    const auto out = heed::ops::attention(backend, query, key, value, {.mask = mask});
+    const auto out = test::attention(backend, query, key, value, {.mask = mask});
     for (Index h = 0; h < 2; ++h) {
       CHECK(out(0, 0, h, 0) == 1);
       CHECK(out(1, 0, h, 0) == 2);
@@ -254,7 +253,7 @@ TEST_CASE("case 8: a mask [B, 1, 1, S] with B = K masks its own batch row only")
 
 TEST_CASE_TEMPLATE("case 9: one query over eight keys: top_left 1, bottom_right 4.5", T, float, double, heed::bfloat16,
                    heed::float16) {
-  test::for_each_backend([](const auto& backend) {
+  test::for_each_any_backend([](const AnyBackend& backend) {
     EqualScores<T> call(1, {1, 2, 3, 4, 5, 6, 7, 8});
     call.run(backend, {.causal = Causal::top_left});
     CHECK(call.result(0) == 1);
@@ -272,7 +271,7 @@ TEST_CASE_TEMPLATE("case 9: one query over eight keys: top_left 1, bottom_right 
 }
 
 TEST_CASE("bottom_right with more queries than keys: the first queries have no key") {
-  test::for_each_backend([](const auto& backend) {
+  test::for_each_any_backend([](const AnyBackend& backend) {
     EqualScores<float> call(4, {6, 8});
     call.run(backend, {.causal = Causal::bottom_right});
     const double want[] = {0, 0, 6, 7};
@@ -283,7 +282,7 @@ TEST_CASE("bottom_right with more queries than keys: the first queries have no k
 }
 
 TEST_CASE("case 10: a window of 2 that includes the query itself") {
-  test::for_each_backend([](const auto& backend) {
+  test::for_each_any_backend([](const AnyBackend& backend) {
     EqualScores<float> call(4, {1, 2, 3, 4});
     const double causal[] = {1, 1.5, 2.5, 3.5};
     call.run(backend, {.causal = Causal::top_left, .window = {1, 0}});
@@ -303,7 +302,7 @@ TEST_CASE("case 10: a window of 2 that includes the query itself") {
 }
 
 TEST_CASE("positions far from the keys: offsets of 2^61, before and after them") {
-  test::for_each_backend([](const auto& backend) {
+  test::for_each_any_backend([](const AnyBackend& backend) {
     EqualScores<float> call(1, {1, 3});
     const auto far = ints_of({std::int64_t{1} << 61});
     const auto before = ints_of({-(std::int64_t{1} << 61)});
@@ -323,33 +322,33 @@ TEST_CASE("positions far from the keys: offsets of 2^61, before and after them")
 }
 
 TEST_CASE("case 16: query heads 0, 1 read kv head 0 and heads 2, 3 read kv head 1") {
-  test::for_each_backend([](const auto& backend) {
+  test::for_each_any_backend([](const AnyBackend& backend) {
     const Tensor<float, 4> query({1, 1, 4, 8}), key({1, 1, 2, 8});
     Tensor<float, 4> value({1, 1, 2, 1});
     value(0, 0, 0, 0) = 10;
     value(0, 0, 1, 0) = 20;
-    const auto out = heed::ops::attention(backend, query, key, value);
+    const auto out = test::attention(backend, query, key, value);
     const double want[] = {10, 10, 20, 20};
     for (Index h = 0; h < 4; ++h) CHECK(out(0, 0, h, 0) == want[h]);
   });
 }
 
 TEST_CASE("case 28: scores are scaled before they could overflow; their range is that of the accumulator") {
-  test::for_each_backend([](const auto& backend) {
+  test::for_each_any_backend([](const AnyBackend& backend) {
     Tensor<heed::float16, 4> query({1, 1, 1, 128}), key({1, 2, 1, 128}), value({1, 2, 1, 1});
     query.fill(heed::float16(30.0F));
     for (Index d = 0; d < 128; ++d) key(0, 0, 0, d) = key(0, 1, 0, d) = heed::float16(30.0F);  // q · k = 115200
     value(0, 0, 0, 0) = heed::float16(1.0F);
     value(0, 1, 0, 0) = heed::float16(3.0F);
     Tensor<float, 3> lse({1, 1, 1});
-    const auto out = heed::ops::attention(backend, query, key, value, {.log_sum_exp = lse});
+    const auto out = test::attention(backend, query, key, value, {.log_sum_exp = lse});
     CHECK(test::to_double(out(0, 0, 0, 0)) == 2);
     CHECK(lse(0, 0, 0) == doctest::Approx(115200 / std::sqrt(128.0) + std::log(2)));
   });
 }
 
 TEST_CASE("scores beyond the range of exp: the largest one takes all, equal ones share") {
-  test::for_each_backend([](const auto& backend) {
+  test::for_each_any_backend([](const AnyBackend& backend) {
     EqualScores<float> call(1, {1, 3, 5});
     call.query(0, 0, 0, 0) = 1e6F;
     call.key(0, 0, 0, 0) = call.key(0, 2, 0, 0) = 1e6F;
@@ -381,15 +380,15 @@ TEST_CASE("case 30: index arithmetic in 64 bits") {
   const View<const float, 4> key(heap.data() + 32, {2, 2, 1, 2}, {stride, Index{2}, Index{2}, Index{1}});
   const View<const float, 4> value(heap.data() + 36, {2, 2, 1, 1}, {stride, Index{1}, Index{1}, Index{1}});
   const View<float, 4> out(heap.data(), {2, 1, 1, 1});
-  test::for_each_backend([&](const auto& backend) {
-    heed::ops::attention(backend, query.slice(3, 0, 2), key, value, out);
+  test::for_each_any_backend([&](const AnyBackend& backend) {
+    test::attention(backend, query.slice(3, 0, 2), key, value, out);
     CHECK(out(0, 0, 0, 0) == 6);
     CHECK(out(1, 0, 0, 0) == 10);
   });
 }
 
 TEST_CASE("case 32: dropout 0 is no dropout; kept weights are scaled; the sum is that of all weights") {
-  test::for_each_backend([](const auto& backend) {
+  test::for_each_any_backend([](const AnyBackend& backend) {
     EqualScores<float> one(1, {1});
     int dropped = 0;
     for (std::uint64_t seed = 0; seed < 200; ++seed) {
@@ -414,10 +413,10 @@ TEST_CASE("case 32: what is dropped is a pure function of seed, batch, head and 
   const Tensor<double, 4> value = test::random_tensor<double>({2, 300, 2, 8}, 3);
   AttentionOptions<double> options{.causal = Causal::bottom_right, .dropout = 0.5, .dropout_seed = 0x123456789abcdefU};
   const auto want = test::attention_formula<double>(query, key, value, options);
-  test::for_each_backend([&](const auto& backend) {
+  test::for_each_any_backend([&](const AnyBackend& backend) {
     Tensor<double, 4> weights({2, 4, 9, 300});
     options.weights = weights;
-    const auto out = heed::ops::attention(backend, query, key, value, options);
+    const auto out = test::attention(backend, query, key, value, options);
     CHECK(test::max_error(out, want.out) < 1e-12);
     CHECK(test::max_error(weights, want.weights) < 1e-12);
     Index zeros = 0;
@@ -431,7 +430,7 @@ TEST_CASE("case 32: what is dropped is a pure function of seed, batch, head and 
     AttentionOptions<double> alone = options;
     alone.weights = {};
     alone.query_offsets = offsets;
-    const auto last = heed::ops::attention(backend, query.view().slice(1, 8, 1), key, value, alone);
+    const auto last = test::attention(backend, query.view().slice(1, 8, 1), key, value, alone);
     CHECK(test::max_error(last, out.view().slice(1, 8, 1)) < 1e-15);
   });
 }
@@ -452,7 +451,7 @@ TEST_CASE("case 33: ALiBi slopes") {
 }
 
 TEST_CASE("ALiBi lowers scores by slope times distance, on both sides") {
-  test::for_each_backend([](const auto& backend) {
+  test::for_each_any_backend([](const AnyBackend& backend) {
     EqualScores<double> call(1, {1, 10, 100, 1000});
     const auto slope = list_of<double>({std::log(2.0)});  // each step halves the weight
     const auto offset = ints_of({1});
@@ -462,7 +461,7 @@ TEST_CASE("ALiBi lowers scores by slope times distance, on both sides") {
 }
 
 TEST_CASE("case 34: a sink of logit 0 beside one key of logit 0 takes half") {
-  test::for_each_backend([](const auto& backend) {
+  test::for_each_any_backend([](const AnyBackend& backend) {
     EqualScores<float> call(1, {3});
     const auto sink = list_of({0});
     Tensor<float, 4> weights({1, 1, 1, 1});
@@ -494,8 +493,8 @@ TEST_CASE("a boolean mask of every shape that broadcasts, and an additive one, a
     for (double& element : bias.span()) element = random.below(5) > 0 ? random.uniform(-2, 2) : -infinity;
     const AttentionOptions<double> options{.mask = mask, .bias = bias};
     const auto want = test::attention_formula<double>(query, key, value, options);
-    test::for_each_backend([&](const auto& backend) {
-      CHECK(test::max_error(heed::ops::attention(backend, query, key, value, options), want.out) < 1e-13);
+    test::for_each_any_backend([&](const AnyBackend& backend) {
+      CHECK(test::max_error(test::attention(backend, query, key, value, options), want.out) < 1e-13);
     });
   }
   // Fewer axes are aligned from the right.
@@ -504,15 +503,15 @@ TEST_CASE("a boolean mask of every shape that broadcasts, and an additive one, a
   Tensor<bool, 4> full({2, 4, 5, 3});
   test::for_each_element([](bool& element) { element = true; }, full.view().slice(3, 0, 1));
   test::for_each_element([](bool& element) { element = true; }, full.view().slice(3, 2, 1));
-  test::for_each_backend([&](const auto& backend) {
-    const auto by_rank_1 = heed::ops::attention(backend, query, three, three, {.mask = keys});
-    const auto by_rank_4 = heed::ops::attention(backend, query, three, three, {.mask = full});
+  test::for_each_any_backend([&](const AnyBackend& backend) {
+    const auto by_rank_1 = test::attention(backend, query, three, three, {.mask = keys});
+    const auto by_rank_4 = test::attention(backend, query, three, three, {.mask = full});
     CHECK(test::same_bits(by_rank_1, by_rank_4));
   });
 }
 
 TEST_CASE("sizes of 0 are legal on every axis") {
-  test::for_each_backend([](const auto& backend) {
+  test::for_each_any_backend([](const AnyBackend& backend) {
     const auto run = [&](Index batch, Index queries, Index keys, Index heads, Index kv_heads, Index depth,
                          Index width) {
       const Tensor<float, 4> query({batch, queries, heads, depth}), key({batch, keys, kv_heads, depth});
@@ -520,7 +519,7 @@ TEST_CASE("sizes of 0 are legal on every axis") {
       value.fill(2);
       Tensor<float, 3> lse({batch, heads, queries});
       lse.fill(-5);
-      const auto out = heed::ops::attention(backend, query, key, value, {.log_sum_exp = lse});
+      const auto out = test::attention(backend, query, key, value, {.log_sum_exp = lse});
       for (const float x : out.span()) CHECK(x == (keys == 0 ? 0.0F : 2.0F));
       for (const float x : lse.span())
         CHECK(test::difference(static_cast<double>(x), std::log(static_cast<double>(keys))) < 1e-6);

@@ -3,9 +3,8 @@
 
 #include <limits>
 
+#include "attention_calls.hpp"
 #include "attention_formula.hpp"
-#include "heed/ops/attention.hpp"
-#include "support/backends.hpp"
 #include "support/random.hpp"
 #include "support/strided.hpp"
 
@@ -16,6 +15,7 @@ using heed::Causal;
 using heed::Index;
 using heed::Tensor;
 using heed::View;
+using test::AnyBackend;
 
 // A call over several tiles of keys and more rows than go together, none of them whole.
 template <class T>
@@ -44,13 +44,13 @@ struct Result {
   bool equals(const Result& other) const { return test::same_bits(out, other.out) && test::same_bits(lse, other.lse); }
 };
 
-template <class T, class B>
-Result<T> run(const B& backend, View<const T, 4> query, View<const T, 4> key, View<const T, 4> value,
-              AttentionOptions<T> options) {
+template <class T>
+HEED_NOINLINE Result<T> run(AnyBackend backend, View<const T, 4> query, View<const T, 4> key, View<const T, 4> value,
+                            AttentionOptions<T> options) {
   Result<T> result{Tensor<T, 4>({query.extent(0), query.extent(1), query.extent(2), value.extent(3)}),
                    Tensor<heed::accumulator_t<T>, 3>({query.extent(0), query.extent(2), query.extent(1)})};
   options.log_sum_exp = result.lse;
-  heed::ops::attention(backend, query, key, value, result.out, options);
+  test::attention(backend, query, key, value, result.out, options);
   return result;
 }
 
@@ -81,7 +81,7 @@ void for_each_option(const Call<T>& call, F&& f) {
 TEST_CASE_TEMPLATE("case 31: a row alone, its batch row alone, its kv head alone: the same bits", T, float, double,
                    heed::bfloat16) {
   const Call<T> call;
-  test::for_each_fast_backend([&](const auto& backend) {
+  test::for_each_fast_any_backend([&](const AnyBackend& backend) {
     for_each_option<T>(call, [&](const AttentionOptions<T>& options) {
       const auto whole = run<T>(backend, call.query, call.key, call.value, options);
       for (Index b = 0; b < call.batch; ++b) {
@@ -118,8 +118,9 @@ TEST_CASE_TEMPLATE("case 31: Simd and Cpu with any number of workers give the sa
   const Call<T> call;
   for_each_option<T>(call, [&](const AttentionOptions<T>& options) {
     const auto want = run<T>(heed::Simd(), call.query, call.key, call.value, options);
-    test::for_each_fast_backend(
-        [&](const auto& backend) { CHECK(run<T>(backend, call.query, call.key, call.value, options).equals(want)); });
+    test::for_each_fast_any_backend([&](const AnyBackend& backend) {
+      CHECK(run<T>(backend, call.query, call.key, call.value, options).equals(want));
+    });
   });
   // One head of one sequence is cut into blocks, too.
   test::ReversePool pool;
@@ -134,7 +135,7 @@ TEST_CASE_TEMPLATE("case 31: Simd and Cpu with any number of workers give the sa
 TEST_CASE_TEMPLATE("any cut of the queries into calls, token by token included, gives the same bits", T, float, double,
                    heed::float16) {
   const Call<T> call;
-  test::for_each_fast_backend([&](const auto& backend) {
+  test::for_each_fast_any_backend([&](const AnyBackend& backend) {
     const Index past = call.keys - call.queries;
     const auto whole = run<T>(backend, call.query, call.key, call.value, {.causal = Causal::bottom_right});
     // Each call sees only the keys up to its own last query, as with a growing cache.
@@ -159,7 +160,7 @@ TEST_CASE_TEMPLATE("any cut of the queries into calls, token by token included, 
 TEST_CASE_TEMPLATE("case 4: a cache of any capacity, with anything beyond its length: the same bits", T, float,
                    double) {
   const Call<T> call;
-  test::for_each_fast_backend([&](const auto& backend) {
+  test::for_each_fast_any_backend([&](const AnyBackend& backend) {
     for (const Index capacity : {call.keys + 1, Index{768}, Index{1000}}) {
       Tensor<T, 4> key({call.batch, capacity, call.kv_heads, call.depth});
       Tensor<T, 4> value({call.batch, capacity, call.kv_heads, call.width});
@@ -186,9 +187,9 @@ TEST_CASE("case 4: capacity 4 with 2 used and NaN in slots 2 and 3") {
   }
   Tensor<std::int64_t, 1> length({1});
   length(0) = 2;
-  test::for_each_backend([&](const auto& backend) {
-    const auto used = heed::ops::attention(backend, query, key.view().slice(1, 0, 2), value.view().slice(1, 0, 2));
-    CHECK(test::same_bits(heed::ops::attention(backend, query, key, value, {.key_lengths = length}), used));
+  test::for_each_any_backend([&](const AnyBackend& backend) {
+    const auto used = test::attention(backend, query, key.view().slice(1, 0, 2), value.view().slice(1, 0, 2));
+    CHECK(test::same_bits(test::attention(backend, query, key, value, {.key_lengths = length}), used));
     CHECK(std::isfinite(used(0, 0, 0, 0)));
   });
 }
@@ -196,7 +197,7 @@ TEST_CASE("case 4: capacity 4 with 2 used and NaN in slots 2 and 3") {
 TEST_CASE_TEMPLATE("case 20: strided views, permuted views and stride-0 keys equal their copies, bit for bit", T, float,
                    double, heed::bfloat16) {
   const Call<T> call;
-  test::for_each_fast_backend([&](const auto& backend) {
+  test::for_each_fast_any_backend([&](const AnyBackend& backend) {
     for_each_option<T>(call, [&](const AttentionOptions<T>& options) {
       const auto whole = run<T>(backend, call.query, call.key, call.value, options);
       const test::Strided<T, 4> query(call.query), key(call.key), value(call.value);
@@ -205,8 +206,8 @@ TEST_CASE_TEMPLATE("case 20: strided views, permuted views and stride-0 keys equ
       // [B, K, S, D], as others store it, and an output of that kind.
       const Tensor<T, 4> transposed(View<const T, 4>(call.key).permute({0, 2, 1, 3}));
       Tensor<T, 4> out({call.batch, call.heads, call.queries, call.width});
-      heed::ops::attention(backend, call.query, transposed.view().permute({0, 2, 1, 3}), call.value,
-                           out.view().permute({0, 2, 1, 3}), options);
+      test::attention(backend, call.query, transposed.view().permute({0, 2, 1, 3}), call.value,
+                      out.view().permute({0, 2, 1, 3}), options);
       CHECK(test::same_bits(View<const T, 4>(out).permute({0, 2, 1, 3}), whole.out));
 
       // One sequence of keys for all batch rows, and one kv head's keys for all kv heads.
@@ -232,7 +233,7 @@ TEST_CASE_TEMPLATE("order, boolean mask and additive -inf say the same with the 
                                         {.causal = Causal::bottom_right},
                                         {.window = {40, 17}},
                                         {.causal = Causal::bottom_right, .window = {3, 0}}};
-  test::for_each_fast_backend([&](const auto& backend) {
+  test::for_each_fast_any_backend([&](const AnyBackend& backend) {
     for (const auto& options : orders) {
       Tensor<bool, 2> mask({call.queries, call.keys});
       Tensor<A, 2> bias({call.queries, call.keys});
@@ -266,7 +267,7 @@ TEST_CASE_TEMPLATE("values that are not finite and not attended change no bit of
     for (Index b = 0; b < call.batch; ++b)
       value(b, s, 1, 5) = static_cast<T>(s % 2 == 0 ? test::nan_value : test::infinity);
   }
-  test::for_each_fast_backend([&](const auto& backend) {
+  test::for_each_fast_any_backend([&](const AnyBackend& backend) {
     const auto clean = run<T>(backend, call.query, call.key, call.value, {.mask = mask});
     const auto dirty = run<T>(backend, call.query, call.key, value, {.mask = mask});
     for (Index t = 0; t < call.queries; t += 3) CHECK(dirty.row_equals(1, t, clean, 1, t));
@@ -277,9 +278,9 @@ TEST_CASE_TEMPLATE("values that are not finite and not attended change no bit of
 TEST_CASE_TEMPLATE("returned weights and log-sum-exp change no bit of the output; the weights' rows sum to one", T,
                    float, double) {
   const Call<T> call;
-  test::for_each_backend([&](const auto& backend) {
+  test::for_each_any_backend([&](const AnyBackend& backend) {
     for_each_option<T>(call, [&](AttentionOptions<T> options) {
-      const auto want = heed::ops::attention(backend, call.query, call.key, call.value, options);
+      const auto want = test::attention(backend, call.query, call.key, call.value, options);
       Tensor<T, 4> weights({call.batch, call.heads, call.queries, call.keys});
       options.weights = weights;
       const auto with = run<T>(backend, call.query, call.key, call.value, options);
@@ -304,15 +305,15 @@ TEST_CASE("causality by perturbation: a changed token changes nothing before it 
   Tensor<float, 4> query = test::random_tensor<float>({1, 70, 2, 16}, 1);
   Tensor<float, 4> key = test::random_tensor<float>({1, 70, 2, 16}, 2);
   Tensor<float, 4> value = test::random_tensor<float>({1, 70, 2, 16}, 3);
-  test::for_each_backend([&](const auto& backend) {
-    const auto before = heed::ops::attention(backend, query, key, value, {.causal = Causal::top_left});
+  test::for_each_any_backend([&](const AnyBackend& backend) {
+    const auto before = test::attention(backend, query, key, value, {.causal = Causal::top_left});
     for (const Index token : {Index{0}, Index{15}, Index{16}, Index{55}, Index{69}}) {
       Tensor<float, 4> other_key = key, other_value = value;
       for (Index h = 0; h < 2; ++h) {
         other_key(0, token, h, 3) += 1;
         other_value(0, token, h, 3) += 1;
       }
-      const auto after = heed::ops::attention(backend, query, other_key, other_value, {.causal = Causal::top_left});
+      const auto after = test::attention(backend, query, other_key, other_value, {.causal = Causal::top_left});
       for (Index t = 0; t < 70; ++t) CHECK(test::same_bits(before.view()[0][t], after.view()[0][t]) == (t < token));
     }
   });
@@ -325,8 +326,8 @@ TEST_CASE("no output is -0") {
   key(0, 1, 0, 0) = 1;
   value(0, 0, 0, 0) = -1e-30F;
   value(0, 1, 0, 0) = -0.0F;
-  test::for_each_fast_backend([&](const auto& backend) {
-    const auto out = heed::ops::attention(backend, query, key, value);
+  test::for_each_fast_any_backend([&](const AnyBackend& backend) {
+    const auto out = test::attention(backend, query, key, value);
     CHECK(test::same_bits_of(out(0, 0, 0, 0), 0.0F));
   });
 }

@@ -3,9 +3,8 @@
 
 #include <cmath>
 
+#include "attention_calls.hpp"
 #include "attention_formula.hpp"
-#include "heed/ops/attention.hpp"
-#include "support/backends.hpp"
 #include "support/random.hpp"
 
 namespace {
@@ -18,6 +17,7 @@ using heed::Position;
 using heed::ScoreTile;
 using heed::Tensor;
 using heed::View;
+using test::AnyBackend;
 
 struct Inputs {
   Tensor<double, 4> query = test::random_tensor<double>({2, 67, 4, 8}, 1);
@@ -54,8 +54,8 @@ TEST_CASE("per_score: a function of one score sees batch, head and positions, on
   for (const Causal causal : {Causal::none, Causal::top_left, Causal::bottom_right}) {
     const AttentionOptions<double> options{.softcap = 2, .causal = causal, .window = {200, -1}};
     const auto want = test::attention_formula<double>(in.query, in.key, in.value, options, change);
-    test::for_each_backend([&](const auto& backend) {
-      const auto out = heed::ops::attention(backend, in.query, in.key, in.value, options, modifier);
+    test::for_each_any_backend([&](const AnyBackend& backend) {
+      const auto out = test::attention(backend, in.query, in.key, in.value, options, modifier);
       CHECK(test::max_error(out, want.out) < 1e-13);
     });
   }
@@ -65,14 +65,13 @@ TEST_CASE("a modifier's bits do not depend on the cut of the call") {
   const Inputs in;
   const auto modifier =
       heed::per_score([](double score, Position p) { return change(score, 0, p.head, p.query, p.key); });
-  test::for_each_fast_backend([&](const auto& backend) {
-    const auto whole =
-        heed::ops::attention(backend, in.query, in.key, in.value, {.causal = Causal::bottom_right}, modifier);
+  test::for_each_fast_any_backend([&](const AnyBackend& backend) {
+    const auto whole = test::attention(backend, in.query, in.key, in.value, {.causal = Causal::bottom_right}, modifier);
     for (Index t = 0; t < 67; t += 11) {
       Tensor<std::int64_t, 1> offset({2});
       offset.fill(301 - 67 + t);
-      const auto row = heed::ops::attention(backend, in.query.view().slice(1, t, 1), in.key, in.value,
-                                            {.causal = Causal::bottom_right, .query_offsets = offset}, modifier);
+      const auto row = test::attention(backend, in.query.view().slice(1, t, 1), in.key, in.value,
+                                       {.causal = Causal::bottom_right, .query_offsets = offset}, modifier);
       CHECK(test::same_bits(row, whole.view().slice(1, t, 1)));
     }
   });
@@ -89,13 +88,10 @@ TEST_CASE("a modifier masks by -inf, and selects keys: the formula with the same
     }
   }
   const auto want = test::attention_formula<double>(in.query, in.key, in.value, {.mask = mask});
-  test::for_each_backend([&](const auto& backend) {
-    Tensor<double, 4> out({2, 67, 4, 5});
-    heed::Workspace workspace(heed::ops::attention_workspace_size<double>(backend, {2, 67, 301, 4, 2, 8, 5}));
-    heed::ops::attention(backend, in.query, in.key, in.value, out, {}, workspace, modifier);
+  test::for_each_any_backend([&](const AnyBackend& backend) {
+    const auto out = test::attention(backend, in.query, in.key, in.value, {}, modifier);
     CHECK(test::max_error(out, want.out) < 1e-13);
-    const auto by_mask = heed::ops::attention(backend, in.query, in.key, in.value, {.mask = mask});
-    if (!std::is_same_v<std::remove_cvref_t<decltype(backend)>, heed::Reference>) CHECK(test::same_bits(out, by_mask));
+    CHECK(test::same_bits(out, test::attention(backend, in.query, in.key, in.value, {.mask = mask})));
   });
 }
 
@@ -106,12 +102,12 @@ TEST_CASE("keys() may promise more than there is, or nothing") {
     KeyRange keys(Index, Index, Index) const noexcept { return range; }
   };
   const Inputs in;
-  test::for_each_backend([&](const auto& backend) {
-    const auto all = heed::ops::attention(backend, in.query, in.key, in.value);
-    CHECK(test::same_bits(heed::ops::attention(backend, in.query, in.key, in.value, {}, Keys{{-1000, 100000}}), all));
-    const auto none = heed::ops::attention(backend, in.query, in.key, in.value, {}, Keys{{500, 100}});
+  test::for_each_any_backend([&](const AnyBackend& backend) {
+    const auto all = test::attention(backend, in.query, in.key, in.value);
+    CHECK(test::same_bits(test::attention(backend, in.query, in.key, in.value, {}, Keys{{-1000, 100000}}), all));
+    const auto none = test::attention(backend, in.query, in.key, in.value, {}, Keys{{500, 100}});
     for (const double x : none.span()) CHECK(x == 0);
-    const auto beyond = heed::ops::attention(backend, in.query, in.key, in.value, {}, Keys{{301, 400}});
+    const auto beyond = test::attention(backend, in.query, in.key, in.value, {}, Keys{{301, 400}});
     for (const double x : beyond.span()) CHECK(x == 0);
   });
 }
@@ -140,19 +136,18 @@ TEST_CASE_TEMPLATE("packed sequences equal one call for each, bit for bit", T, f
                                      {.causal = Causal::bottom_right},
                                      {.softcap = 4, .causal = Causal::top_left, .window = {20, -1}, .sinks = sinks},
                                      {.causal = Causal::top_left, .query_offsets = offsets}};
-  test::for_each_backend([&](const auto& backend) {
+  test::for_each_any_backend([&](const AnyBackend& backend) {
     for (const auto& options : all) {
       Tensor<T, 3> out({query.extent(0), 4, 9});
       Tensor<A, 2> lse({4, query.extent(0)});
-      heed::ops::attention_varlen(backend, query, key, value, cu_q, cu_k, out, lse, options);
+      test::attention_varlen(backend, query, key, value, cu_q, cu_k, out, lse, options);
       for (Index i = 0; i < count; ++i) {
         AttentionOptions<T> alone = options;
         if (options.query_offsets.present()) alone.query_offsets = options.query_offsets.slice(0, i, 1);
         Tensor<A, 3> lse_alone({1, 4, lengths_q[i]});
         alone.log_sum_exp = lse_alone;
-        const auto want =
-            heed::ops::attention(backend, one(query, cu_q(i), lengths_q[i]), one(key, cu_k(i), lengths_k[i]),
-                                 one(value, cu_k(i), lengths_k[i]), alone);
+        const auto want = test::attention(backend, one(query, cu_q(i), lengths_q[i]), one(key, cu_k(i), lengths_k[i]),
+                                          one(value, cu_k(i), lengths_k[i]), alone);
         if (lengths_q[i] == 0) continue;
         CHECK(test::same_bits(out.view().slice(0, cu_q(i), lengths_q[i]), want.view()[0]));
         CHECK(test::same_bits(lse.view().slice(1, cu_q(i), lengths_q[i]), lse_alone.view()[0]));
@@ -171,9 +166,9 @@ TEST_CASE("packed sequences: dropout and modifiers count the sequences as the ba
   const auto want = test::attention_formula<double>(padded, padded, padded, options, change);
   const auto modifier =
       heed::per_score([](double score, Position p) { return change(score, p.batch, p.head, p.query, p.key); });
-  test::for_each_backend([&](const auto& backend) {
+  test::for_each_any_backend([&](const AnyBackend& backend) {
     Tensor<double, 3> out({80, 2, 8});
-    heed::ops::attention_varlen(backend, query, query, query, cu, cu, out, {}, options, modifier);
+    test::attention_varlen(backend, query, query, query, cu, cu, out, {}, options, modifier);
     CHECK(test::max_error(View<const double, 4>(out.data(), {2, 40, 2, 8}), want.out) < 1e-13);
   });
 }
@@ -182,9 +177,9 @@ TEST_CASE("packed sequences: none at all, and none with a token") {
   Tensor<std::int64_t, 1> no_sequence({1}), empty_sequences({4});
   const Tensor<float, 3> none({0, 2, 8});
   Tensor<float, 3> out({0, 2, 8});
-  test::for_each_backend([&](const auto& backend) {
-    heed::ops::attention_varlen(backend, none, none, none, no_sequence, no_sequence, out);
-    heed::ops::attention_varlen(backend, none, none, none, empty_sequences, empty_sequences, out);
+  test::for_each_any_backend([&](const AnyBackend& backend) {
+    test::attention_varlen(backend, none, none, none, no_sequence, no_sequence, out);
+    test::attention_varlen(backend, none, none, none, empty_sequences, empty_sequences, out);
   });
 }
 
@@ -217,13 +212,13 @@ TEST_CASE_TEMPLATE("tanh on vectors: within 4 units in the last place, exact at 
 }
 
 TEST_CASE("softcap: small scores pass nearly unchanged, large ones end at the cap") {
-  test::for_each_backend([](const auto& backend) {
+  test::for_each_any_backend([](const AnyBackend& backend) {
     Tensor<double, 4> query({1, 1, 1, 1}), key({1, 1, 1, 1}), value({1, 1, 1, 1});
     query(0, 0, 0, 0) = 1;
     Tensor<double, 3> lse({1, 1, 1});  // of one key: its score
     for (const double score : {1e-9, 0.3, -4.0, 40.0, -1e6, 1e300}) {
       key(0, 0, 0, 0) = score;
-      heed::ops::attention(backend, query, key, value, {.scale = 1, .softcap = 30, .log_sum_exp = lse});
+      test::attention(backend, query, key, value, {.scale = 1, .softcap = 30, .log_sum_exp = lse});
       CHECK(lse(0, 0, 0) == doctest::Approx(30 * std::tanh(score / 30)).epsilon(1e-14));
     }
   });

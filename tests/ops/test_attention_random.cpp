@@ -3,9 +3,8 @@
 
 #include <cstring>
 
+#include "attention_calls.hpp"
 #include "attention_formula.hpp"
-#include "heed/ops/attention.hpp"
-#include "support/backends.hpp"
 #include "support/random.hpp"
 #include "support/strided.hpp"
 
@@ -14,6 +13,7 @@ namespace {
 using heed::Index;
 using heed::Tensor;
 using heed::View;
+using test::AnyBackend;
 
 // One call: random sizes around those of vectors, register tiles and key tiles, and random options.
 template <class T>
@@ -125,18 +125,15 @@ void check_against_formula(std::uint64_t seed, double tolerance) {
   RandomCall<T> call(seed);
   const auto want = test::attention_formula<T>(call.query, call.key, call.value, call.options);
   const Index batch = call.query.extent(0), queries = call.query.extent(1), heads = call.query.extent(2);
-  const heed::AttentionExtents extents{
-      batch, queries, call.key.extent(1), heads, call.key.extent(2), call.query.extent(3), call.value.extent(3)};
   const test::Strided<T, 4> query(call.query), key(call.key), value(call.value);
-  test::for_each_backend([&](const auto& backend) {
+  test::for_each_any_backend([&](const AnyBackend& backend) {
     test::Strided<T, 4> out(Tensor<T, 4>({batch, queries, heads, call.value.extent(3)}));
     test::Strided<T, 4> weights(Tensor<T, 4>({batch, heads, queries, call.key.extent(1)}));
     test::Strided<A, 3> lse(Tensor<A, 3>({batch, heads, queries}));
     heed::AttentionOptions<T> options = call.options;
     options.log_sum_exp = lse.view();
     options.weights = weights.view();
-    heed::Workspace workspace(heed::ops::attention_workspace_size<T>(backend, extents));
-    heed::ops::attention(backend, query.view(), key.view(), value.view(), out.view(), options, workspace);
+    test::attention(backend, query.view(), key.view(), value.view(), out.view(), options);
     CHECK(test::max_scaled_error(out.view(), want.out) <= tolerance);
     CHECK(test::max_scaled_error(weights.view(), want.weights) <= tolerance);
     CHECK(test::max_scaled_error(lse.view(), want.log_sum_exp) <= (std::is_same_v<A, double> ? 1e-12 : 5e-6));
