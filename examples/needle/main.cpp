@@ -48,7 +48,7 @@ void check(const Options& options, bool trials_given) {
   if (options.length < 1) throw BadInput("--length must be at least 1");
   if (options.length > std::int64_t{1} << 50) throw BadInput("--length must be at most 2^50");
   if (trials_given && options.trials < 1) throw BadInput("--trials must be at least 1");
-  if (options.trials > 1'000'000) throw BadInput("--trials must be at most 1,000,000");
+  if (options.trials > 100'000) throw BadInput("--trials must be at most 100,000");
   if (options.seed < 0) throw BadInput("--seed must not be negative");
   if (options.threads < 0 || options.threads > 1024) throw BadInput("--threads must be 1 to 1024, or 0 for all cores");
 }

@@ -163,6 +163,10 @@ void Stream::read(heed::View<const std::uint8_t, 2> bytes, heed::View<float, 3> 
   model_.output().forward(cpu_, h, logits);
 }
 
+void Stream::reset() {
+  for (auto& state : states_) state.reset();
+}
+
 std::int64_t Stream::state_bytes() const {
   std::int64_t bytes = 0;
   for (const auto& state : states_) bytes += state.size_bytes();

@@ -83,6 +83,9 @@ class Stream {
   // With logits [batch, bytes, vocabulary], it says what comes after each byte; without, the last layer only remembers.
   void read(heed::View<const std::uint8_t, 2> bytes, heed::View<float, 3> logits = {});
 
+  // Forgets what was read: the next texts begin.
+  void reset();
+
   // Bytes of all that is remembered.
   std::int64_t state_bytes() const;
   const heed::InfiniState<float>& state(std::size_t layer) const { return states_[layer]; }

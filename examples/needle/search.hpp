@@ -21,8 +21,9 @@ struct Found {
   std::int64_t state_bytes = 0;  // of one row
 };
 
-// Streams all haystacks, whose plans must have the same size, as rows of one batch; then asks. `progress` is called
-// with the bytes read so far. After the first call of progress nothing is allocated until the answers are handed back.
+// Streams all haystacks, whose plans must have the same size, as rows of a batch; then asks. (Where there are many, a few
+// rows a core at a time, one batch after the other: a row's bits do not depend on its neighbours.) `progress` is called
+// with the bytes read so far; after its first call nothing is allocated until the answers are handed back.
 Found search(const Model& model, const heed::Cpu& cpu, std::span<Haystack> haystacks,
              const std::function<void(std::int64_t)>& progress);
 
