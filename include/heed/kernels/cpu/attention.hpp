@@ -36,7 +36,7 @@ void attention_kernel(const Cpu& cpu, const AttentionArguments<T>& arguments, co
     Workspace own(std::span<std::byte>(memory + static_cast<std::size_t>(worker) * bytes, bytes));
     const auto scratch = impl::AttentionScratch<A>::take(own, extents);
     for (Index block = part * together; block < cut.blocks && block < (part + 1) * together; ++block)
-      impl::run_attention_block(arguments, modifier, scratch, cut, block);
+      impl::run_attention_block<simd::PanelProduct>(arguments, modifier, scratch, cut, block);
   });
 }
 

@@ -51,9 +51,9 @@ void memory_update_kernel(const Cpu& cpu, View<const T, 4> key, View<const T, 4>
     const Index tokens = impl::tokens_of_row(options.key_lengths, b, key.extent(1));
     if (tokens == 0) return;
     const View<A, 1> z = normalizer[b][k];
-    impl::memory_update_head<T>(impl::head_rows(key, b, k, tokens),
-                                impl::head_rows(value.slice(3, first, count), b, k, tokens),
-                                memory[b][k].slice(1, first, count), z, options.rule, own + head_dim, own);
+    impl::memory_update_head<simd::PanelProduct, T>(
+        impl::head_rows(key, b, k, tokens), impl::head_rows(value.slice(3, first, count), b, k, tokens),
+        memory[b][k].slice(1, first, count), z, options.rule, own + head_dim, own);
     if (with_normalizer) impl::add_row(own, head_dim, z.data_handle());
   };
   const Index part = work / groups + 1;

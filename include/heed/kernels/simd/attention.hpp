@@ -28,16 +28,27 @@ AttentionCut cut_attention(const AttentionExtents& extents, Index workers) noexc
   return {queries, per_head(), heads * per_head()};
 }
 
-template <class T, class Modifier>
+template <class Product, class T, class Modifier>
 void run_attention_block(const AttentionArguments<T>& arguments, const Modifier& modifier,
                          const AttentionScratch<accumulator_t<T>>& scratch, const AttentionCut& cut,
                          Index block) noexcept {
   const Index head = block / cut.per_head;
   // The last queries first: with causal order they have the most keys, and no worker is left with them in the end.
   const Index part = cut.per_head - 1 - block % cut.per_head;
-  AttentionBlock<T, Modifier>(arguments, modifier, scratch, head / arguments.extents.num_kv_heads,
-                              head % arguments.extents.num_kv_heads, part * cut.queries, cut.queries)
+  AttentionBlock<T, Modifier, Product>(arguments, modifier, scratch, head / arguments.extents.num_kv_heads,
+                                       head % arguments.extents.num_kv_heads, part * cut.queries, cut.queries)
       .run();
+}
+
+// The whole call on one thread.
+template <class Product, class T, class Modifier>
+void run_attention(const AttentionArguments<T>& arguments, const Modifier& modifier, Workspace& workspace) noexcept {
+  using A = accumulator_t<T>;
+  const Workspace::Frame frame(workspace);
+  const auto scratch = AttentionScratch<A>::take(workspace, arguments.extents);
+  const AttentionCut cut = cut_attention<A>(arguments.extents, 1);
+  for (Index block = 0; block < cut.blocks; ++block)
+    run_attention_block<Product>(arguments, modifier, scratch, cut, block);
 }
 
 }  // namespace impl
@@ -53,12 +64,7 @@ std::size_t attention_workspace_kernel(const Simd&, const AttentionExtents& exte
 template <class T, class Modifier>
 void attention_kernel(const Simd&, const AttentionArguments<T>& arguments, const Modifier& modifier,
                       Workspace& workspace) noexcept {
-  using A = accumulator_t<T>;
-  const Workspace::Frame frame(workspace);
-  const auto scratch = impl::AttentionScratch<A>::take(workspace, arguments.extents);
-  const impl::AttentionCut cut = impl::cut_attention<A>(arguments.extents, 1);
-  for (Index block = 0; block < cut.blocks; ++block)
-    impl::run_attention_block(arguments, modifier, scratch, cut, block);
+  impl::run_attention<simd::PanelProduct>(arguments, modifier, workspace);
 }
 
 }  // namespace heed::inline HEED_ABI

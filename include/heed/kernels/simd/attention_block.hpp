@@ -4,9 +4,9 @@
 // A tile of keys and values is packed once for all rows of the block (a row is one query of one head). Rows go through
 // it some at a time, so that their scores stay in the cache:
 //
-//   scores    = (scale · q) · kᵀ             simd::multiply over panels of keys; softcap, modifier, ALiBi, bias, mask
+//   scores    = (scale · q) · kᵀ             a product over panels of keys; softcap, modifier, ALiBi, bias, mask
 //   weights   = e^(scores − maximum)         with the tile's own maximum and sum
-//   tile_out  = weights · v                  simd::multiply over panels of values
+//   tile_out  = weights · v                  a product over panels of values
 //   out       = out · α + tile_out · β       α = e^(old maximum − new), β = e^(tile's maximum − new); so for the sums
 //
 // and in the end out / sum. Bits: a tile holds attention_tile_keys keys, counted from the sequence's key 0, however the
@@ -90,7 +90,8 @@ Merged<A> merge(RowSum<A> first, RowSum<A> second) noexcept {
   return {factors[0], factors[1], {maximum, simd::fma(first.sum, factors[0], second.sum * factors[1])}};
 }
 
-template <class T, class Modifier>
+// Product is simd::PanelProduct, or what stands for it.
+template <class T, class Modifier, class Product>
 class AttentionBlock {
  public:
   using A = accumulator_t<T>;
@@ -106,8 +107,8 @@ class AttentionBlock {
         kv_head_(kv_head),
         first_query_(first_query),
         queries_(queries < sequence_.queries() - first_query ? queries : sequence_.queries() - first_query),
-        key_panel_(simd::panel_width<A>(scratch.score_stride)),
-        value_panel_(simd::panel_width<A>(scratch.out_stride)) {}
+        key_panel_(Product::template panel_width<A>(scratch.score_stride)),
+        value_panel_(Product::template panel_width<A>(scratch.out_stride)) {}
 
   void run() noexcept {
     if (queries_ <= 0) return;  // a packed sequence that is shorter than the longest one
@@ -242,9 +243,9 @@ class AttentionBlock {
     const Index stride = scratch_.score_stride;
     const Index begin = part.columns.begin / key_panel_ * key_panel_;
     const Index end = (part.columns.end + key_panel_ - 1) / key_panel_ * key_panel_;
-    simd::multiply(part.rows, end - begin, depth, simd::Rows<A>{scratch_.query + part.row * depth, depth, 1},
-                   simd::Panels<A>{scratch_.key_panels + begin * depth, depth * key_panel_, key_panel_},
-                   scratch_.scores + begin, stride, simd::Start::zero);
+    Product::multiply(part.rows, end - begin, depth, simd::Rows<A>{scratch_.query + part.row * depth, depth, 1},
+                      simd::Panels<A>{scratch_.key_panels + begin * depth, depth * key_panel_, key_panel_},
+                      scratch_.scores + begin, stride, simd::Start::zero);
 
     for (Index i = 0; i < part.rows;) {  // the rows of one head at a time
       const Index row = part.row + i;
@@ -286,7 +287,7 @@ class AttentionBlock {
       drop(scores, part.row + i, tile.key, attended);
     }
     if (values_are_finite_) {
-      simd::multiply(
+      Product::multiply(
           part.rows, scratch_.out_stride, part.columns.end - part.columns.begin,
           simd::Rows<A>{scratch_.scores + part.columns.begin, scratch_.score_stride, 1},
           simd::Panels<A>{value_panel(0) + part.columns.begin * value_panel_, tile_keys() * value_panel_, value_panel_},
@@ -312,7 +313,7 @@ class AttentionBlock {
       scratch_.attended[row + column] = scratch_.scores[row + column] != masked_score<A>;
   }
 
-  // The product of multiply() for one row, with the keys it does not attend left out: 0 · NaN is not 0.
+  // The product for one row, with the keys it does not attend left out: 0 · NaN is not 0.
   void weigh_attended(Index i, KeyRange columns) noexcept {
     const Index row = i * scratch_.score_stride;
     for (Index d = 0; d < scratch_.out_stride; d += simd::width<A>) {

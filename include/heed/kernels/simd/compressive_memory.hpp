@@ -65,10 +65,10 @@ HEED_INLINE simd::Vec<A> divided(simd::Vec<A> row, A inverse, A divisor) noexcep
 }
 
 // M [D, Dv] as the right operand: where it lies, or, if its columns do not fill whole panels, a padded copy.
-template <class A>
+template <class Product, class A>
 HEED_INLINE simd::Panels<A> memory_panels(View<const A, 2> memory, A* copy) noexcept {
   const Index columns = memory.extent(1);
-  const Index panel = simd::panel_width<A>(columns);
+  const Index panel = Product::template panel_width<A>(columns);
   if (columns % panel == 0) return {memory.data_handle(), panel, panel, memory.stride(0)};
   const Index padded = simd::padded_columns<A>(columns);
   for (Index d = 0; d < memory.extent(0); ++d) {
@@ -86,35 +86,37 @@ Index memory_retrieve_scratch_kernel(const Simd&, Index head_dim, Index value_he
   return head_dim * simd::padded_columns<A>(value_head_dim) + impl::memory_rows<A> * (head_dim + value_head_dim + 1);
 }
 
-template <class T>
-void memory_retrieve_kernel(const Simd&, View<const T, 4> query, View<const accumulator_t<T>, 4> memory,
-                            View<const accumulator_t<T>, 3> normalizer, View<T, 4> out,
-                            View<accumulator_t<T>, 3> denominator, accumulator_t<T> epsilon,
-                            View<accumulator_t<T>, 2> scratch) noexcept {
+namespace impl {
+
+// Product is simd::PanelProduct, or what stands for it.
+template <class Product, class T>
+void memory_retrieve(View<const T, 4> query, View<const accumulator_t<T>, 4> memory,
+                     View<const accumulator_t<T>, 3> normalizer, View<T, 4> out, View<accumulator_t<T>, 3> denominator,
+                     accumulator_t<T> epsilon, View<accumulator_t<T>, 2> scratch) noexcept {
   using A = accumulator_t<T>;
   const Index head_dim = memory.extent(2);
   const Index columns = memory.extent(3);
   const Index group = query.extent(2) / memory.extent(1);
   A* const copy = scratch.data_handle();
   A* const features = copy + head_dim * simd::padded_columns<A>(columns);
-  A* const answers = features + impl::memory_rows<A> * head_dim;
-  A* const divisors = answers + impl::memory_rows<A> * columns;
+  A* const answers = features + memory_rows<A> * head_dim;
+  A* const divisors = answers + memory_rows<A> * columns;
   const Index rows = out.extent(1) * group;  // a kv head's queries: row r is head r % group of token r / group
   for (Index b = 0; b < out.extent(0); ++b) {
     for (Index k = 0; k < memory.extent(1); ++k) {
       const View<const A, 1> z = normalizer[b][k];
-      const bool empty = impl::is_empty_memory(z);
-      const auto panels = empty ? simd::Panels<A>{} : impl::memory_panels<A>(memory[b][k], copy);
-      for (Index first = 0; first < rows; first += impl::memory_rows<A>) {
-        const Index count = rows - first < impl::memory_rows<A> ? rows - first : impl::memory_rows<A>;
+      const bool empty = is_empty_memory(z);
+      const auto panels = empty ? simd::Panels<A>{} : memory_panels<Product, A>(memory[b][k], copy);
+      for (Index first = 0; first < rows; first += memory_rows<A>) {
+        const Index count = rows - first < memory_rows<A> ? rows - first : memory_rows<A>;
         for (Index r = 0; r < count && !empty; ++r) {
           A* const row = features + r * head_dim;
-          impl::phi_row(query.pointer(b, (first + r) / group, k * group + (first + r) % group), head_dim, row);
-          divisors[r] = impl::dot(row, z.data_handle(), head_dim) + epsilon;
+          phi_row(query.pointer(b, (first + r) / group, k * group + (first + r) % group), head_dim, row);
+          divisors[r] = dot(row, z.data_handle(), head_dim) + epsilon;
         }
         if (!empty) {
-          simd::multiply(count, columns, head_dim, simd::Rows<A>{features, head_dim, 1}, panels, answers, columns,
-                         simd::Start::zero);
+          Product::multiply(count, columns, head_dim, simd::Rows<A>{features, head_dim, 1}, panels, answers, columns,
+                            simd::Start::zero);
         }
         for (Index r = 0; r < count; ++r) {
           const Index t = (first + r) / group;
@@ -123,17 +125,26 @@ void memory_retrieve_kernel(const Simd&, View<const T, 4> query, View<const accu
           if (denominator.present()) denominator(b, t, h) = divisor;
           T* const to = out.pointer(b, t, h);
           const A* const from = answers + r * columns;
-          const A inverse = divisor == 0 ? 0 : impl::reciprocal(divisor);
+          const A inverse = divisor == 0 ? 0 : reciprocal(divisor);
           for (Index j = 0; j < columns; j += simd::width<A>) {
-            const auto answer = divisor == 0
-                                    ? simd::broadcast<A>(0)
-                                    : impl::divided<A>(simd::load_partial(from + j, columns - j), inverse, divisor);
+            const auto answer = divisor == 0 ? simd::broadcast<A>(0)
+                                             : divided<A>(simd::load_partial(from + j, columns - j), inverse, divisor);
             simd::store_partial(to + j, columns - j, answer);
           }
         }
       }
     }
   }
+}
+
+}  // namespace impl
+
+template <class T>
+void memory_retrieve_kernel(const Simd&, View<const T, 4> query, View<const accumulator_t<T>, 4> memory,
+                            View<const accumulator_t<T>, 3> normalizer, View<T, 4> out,
+                            View<accumulator_t<T>, 3> denominator, accumulator_t<T> epsilon,
+                            View<accumulator_t<T>, 2> scratch) noexcept {
+  impl::memory_retrieve<simd::PanelProduct, T>(query, memory, normalizer, out, denominator, epsilon, scratch);
 }
 
 // The change of M, Σ φ(K), a padded M, φ(K) of a block, what is written of a block.
@@ -160,7 +171,7 @@ void memory_mass(View<const T, 2> key, accumulator_t<T>* mass) noexcept {
 
 // One kv head of one row: key [S, D] and value [S, columns], S ≥ 1, enter memory [D, columns]. normalizer [D] is read.
 // Leaves Σ φ(key) in `mass`.
-template <class T>
+template <class Product, class T>
 void memory_update_head(View<const T, 2> key, View<const T, 2> value, View<accumulator_t<T>, 2> memory,
                         View<const accumulator_t<T>, 1> normalizer, MemoryUpdate rule, accumulator_t<T>* scratch,
                         accumulator_t<T>* mass) noexcept {
@@ -168,7 +179,7 @@ void memory_update_head(View<const T, 2> key, View<const T, 2> value, View<accum
   const Index tokens = key.extent(0);
   const Index head_dim = memory.extent(0);
   const Index columns = memory.extent(1);
-  const Index panel = simd::panel_width<A>(columns);
+  const Index panel = Product::template panel_width<A>(columns);
   const Index padded = simd::padded_columns<A>(columns);
   A* const change = scratch;
   A* const copy = change + head_dim * columns;
@@ -180,7 +191,7 @@ void memory_update_head(View<const T, 2> key, View<const T, 2> value, View<accum
     if (rule == MemoryUpdate::safe_delta) memory_mass(key, mass);
     share = subtracted_share<A>(rule, normalizer, mass);
   }
-  const auto known = share != 0 ? memory_panels<A>(memory, copy) : simd::Panels<A>{};
+  const auto known = share != 0 ? memory_panels<Product, A>(memory, copy) : simd::Panels<A>{};
   const bool in_place = std::is_same_v<T, A> && share == 0 && columns % panel == 0;  // V itself is the right operand
   for (Index d = 0; d < head_dim; ++d) mass[d] = 0;
 
@@ -191,7 +202,7 @@ void memory_update_head(View<const T, 2> key, View<const T, 2> value, View<accum
       add_row(features + t * head_dim, head_dim, mass);
     }
     const simd::Rows<A> rows{features, head_dim, 1};
-    if (share != 0) simd::multiply(count, columns, head_dim, rows, known, written, padded, simd::Start::zero);
+    if (share != 0) Product::multiply(count, columns, head_dim, rows, known, written, padded, simd::Start::zero);
     for (Index t = 0; t < count && !in_place; ++t) {
       const A divisor = share != 0 ? dot(features + t * head_dim, normalizer.data_handle(), head_dim) : A(0);
       const A inverse = divisor == 0 ? 0 : reciprocal(divisor);
@@ -212,12 +223,12 @@ void memory_update_head(View<const T, 2> key, View<const T, 2> value, View<accum
     if constexpr (std::is_same_v<T, A>) {
       if (in_place) {
         const simd::Panels<A> right{value.pointer(first), panel, panel, value.stride(0)};
-        simd::multiply(head_dim, columns, count, transposed, right, change, columns, start);
+        Product::multiply(head_dim, columns, count, transposed, right, change, columns, start);
         continue;
       }
     }
     const simd::Panels<A> right{written, panel, panel, padded};
-    simd::multiply(head_dim, columns, count, transposed, right, change, columns, start);
+    Product::multiply(head_dim, columns, count, transposed, right, change, columns, start);
   }
   for (Index d = 0; d < head_dim; ++d) add_row(change + d * columns, columns, memory.pointer(d));
 }
@@ -228,24 +239,32 @@ HEED_INLINE View<const T, 2> head_rows(const View<const T, 4>& tensor, Index b, 
   return View<const T, 2>(tensor.pointer(b, 0, k), {rows, tensor.extent(3)}, {tensor.stride(1), Index{1}});
 }
 
+// Product is simd::PanelProduct, or what stands for it.
+template <class Product, class T>
+void memory_update(View<const T, 4> key, View<const T, 4> value, View<accumulator_t<T>, 4> memory,
+                   View<accumulator_t<T>, 3> normalizer, const MemoryUpdateOptions& options,
+                   View<accumulator_t<T>, 2> scratch) noexcept {
+  using A = accumulator_t<T>;
+  const Index head_dim = memory.extent(2);
+  A* const mass = scratch.data_handle();
+  for (Index b = 0; b < memory.extent(0); ++b) {
+    const Index tokens = tokens_of_row(options.key_lengths, b, key.extent(1));
+    for (Index k = 0; k < memory.extent(1) && tokens > 0; ++k) {
+      const View<A, 1> z = normalizer[b][k];
+      memory_update_head<Product, T>(head_rows(key, b, k, tokens), head_rows(value, b, k, tokens), memory[b][k], z,
+                                     options.rule, mass + head_dim, mass);
+      add_row(mass, head_dim, z.data_handle());
+    }
+  }
+}
+
 }  // namespace impl
 
 template <class T>
 void memory_update_kernel(const Simd&, View<const T, 4> key, View<const T, 4> value, View<accumulator_t<T>, 4> memory,
                           View<accumulator_t<T>, 3> normalizer, const MemoryUpdateOptions& options,
                           View<accumulator_t<T>, 2> scratch) noexcept {
-  using A = accumulator_t<T>;
-  const Index head_dim = memory.extent(2);
-  A* const mass = scratch.data_handle();
-  for (Index b = 0; b < memory.extent(0); ++b) {
-    const Index tokens = impl::tokens_of_row(options.key_lengths, b, key.extent(1));
-    for (Index k = 0; k < memory.extent(1) && tokens > 0; ++k) {
-      const View<A, 1> z = normalizer[b][k];
-      impl::memory_update_head<T>(impl::head_rows(key, b, k, tokens), impl::head_rows(value, b, k, tokens),
-                                  memory[b][k], z, options.rule, mass + head_dim, mass);
-      impl::add_row(mass, head_dim, z.data_handle());
-    }
-  }
+  impl::memory_update<simd::PanelProduct, T>(key, value, memory, normalizer, options, scratch);
 }
 
 }  // namespace heed::inline HEED_ABI

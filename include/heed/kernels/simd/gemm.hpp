@@ -157,6 +157,20 @@ HEED_INLINE void multiply(Index m, Index n, Index k, const Rows<X>& a, const Pan
   }
 }
 
+// The product as a template argument of kernels that are built on it: another one with these two members can take its
+// place (kernels/eigen/product.hpp).
+struct PanelProduct {
+  template <class A>
+  HEED_INLINE static constexpr Index panel_width(Index n) noexcept {
+    return simd::panel_width<A>(n);
+  }
+  template <class A, class X, class P>
+  HEED_INLINE static void multiply(Index m, Index n, Index k, const Rows<X>& a, const Panels<P>& b, A* c,
+                                   Index c_stride, Start start) noexcept {
+    simd::multiply(m, n, k, a, b, c, c_stride, start);
+  }
+};
+
 // Packs columns first … first + count − 1 of B [k, n], given as element (p, j) at from[p · k_stride + j ·
 // column_stride], into one panel [k][panel] whose missing columns are zero. P may be wider than T.
 template <class P, class T>

@@ -84,8 +84,8 @@ struct LinearAttentionScratch {
   }
 };
 
-// One kv head of one batch row.
-template <class T>
+// One kv head of one batch row. Product is simd::PanelProduct, or what stands for it.
+template <class T, class Product>
 class LinearAttentionHead {
  public:
   using A = accumulator_t<T>;
@@ -103,7 +103,7 @@ class LinearAttentionHead {
         out_(out[b].slice(1, k * group_, group_)),
         layout_(LinearAttentionScratch::of<A>(
             {group_, 1, head_dim_, columns_, key.extent(1) < options.chunk_size ? key.extent(1) : options.chunk_size})),
-        panel_(simd::panel_width<A>(columns_)),
+        panel_(Product::template panel_width<A>(columns_)),
         copy_(scratch + layout_.state),
         keys_(scratch + layout_.keys),
         questions_(scratch + layout_.questions),
@@ -128,11 +128,11 @@ class LinearAttentionHead {
     } else {
       score(first, count);
     }
-    simd::multiply(count * rows_, columns_, head_dim_, simd::Rows<A>{questions_, head_dim_, 1},
-                   memory_panels<A>(state_, copy_), answers_, columns_, simd::Start::zero);
+    Product::multiply(count * rows_, columns_, head_dim_, simd::Rows<A>{questions_, head_dim_, 1},
+                      memory_panels<Product, A>(state_, copy_), answers_, columns_, simd::Start::zero);
     answer(first, count);
-    simd::multiply(head_dim_, columns_, count, simd::Rows<A>{keys_, layout_.key_stride, 1}, written(0), next_state(),
-                   state_.stride(0), simd::Start::resume);
+    Product::multiply(head_dim_, columns_, count, simd::Rows<A>{keys_, layout_.key_stride, 1}, written(0), next_state(),
+                      state_.stride(0), simd::Start::resume);
   }
 
  private:
@@ -157,8 +157,8 @@ class LinearAttentionHead {
   // Scores where the whole state has one decay, or none.
   void score(Index first, Index count) noexcept {
     for (Index t = 0; t < count; ++t) add_key(first, t);
-    simd::multiply(count * rows_, count, head_dim_, simd::Rows<A>{questions_, head_dim_, 1}, keys(), scores_,
-                   layout_.key_stride, simd::Start::zero);
+    Product::multiply(count * rows_, count, head_dim_, simd::Rows<A>{questions_, head_dim_, 1}, keys(), scores_,
+                      layout_.key_stride, simd::Start::zero);
     if (!decay_.present()) return;
     A product = 1;
     for (Index t = 0; t < count; ++t) {
@@ -184,8 +184,8 @@ class LinearAttentionHead {
       }
       for (Index d = 0; d < head_dim_; ++d) scale_row(factors_[d], t, keys_ + d * layout_.key_stride);
       add_key(first, t);
-      simd::multiply(rows_, t + 1, head_dim_, simd::Rows<A>{question(t), head_dim_, 1}, keys(), score_row(t, 0),
-                     layout_.key_stride, simd::Start::zero);
+      Product::multiply(rows_, t + 1, head_dim_, simd::Rows<A>{question(t), head_dim_, 1}, keys(), score_row(t, 0),
+                        layout_.key_stride, simd::Start::zero);
       multiply_row(factors_, head_dim_, products_);
       for (Index r = 0; r < rows_; ++r) multiply_row(products_, head_dim_, question(t) + r * head_dim_);
     }
@@ -218,9 +218,9 @@ class LinearAttentionHead {
   // Answers row … row + n − 1 += their scores of keys begin … end − 1 · what was written for those.
   void add_answers(Index row, Index n, Index begin, Index end) noexcept {
     if (begin == end) return;
-    simd::multiply(n, columns_, end - begin,
-                   simd::Rows<A>{scores_ + row * layout_.key_stride + begin, layout_.key_stride, 1}, written(begin),
-                   answers_ + row * columns_, columns_, simd::Start::resume);
+    Product::multiply(n, columns_, end - begin,
+                      simd::Rows<A>{scores_ + row * layout_.key_stride + begin, layout_.key_stride, 1}, written(begin),
+                      answers_ + row * columns_, columns_, simd::Start::resume);
   }
 
   // Token t writes beta (v − what its key retrieves).
@@ -248,7 +248,7 @@ class LinearAttentionHead {
   A* question(Index t) const noexcept { return questions_ + t * rows_ * head_dim_; }
   A* score_row(Index t, Index r) const noexcept { return scores_ + (t * rows_ + r) * layout_.key_stride; }
   simd::Panels<A> keys() const noexcept {
-    const Index panel = simd::panel_width<A>(layout_.chunk);
+    const Index panel = Product::template panel_width<A>(layout_.chunk);
     return {keys_, panel, panel, layout_.key_stride};
   }
   simd::Panels<A> written(Index first) const noexcept {
@@ -279,6 +279,26 @@ class LinearAttentionHead {
   A* products_;
 };
 
+template <class Product, class T>
+void linear_attention(View<const T, 4> query, View<const T, 4> key, View<const T, 4> value,
+                      View<accumulator_t<T>, 4> state, View<T, 4> out, const LinearAttentionOptions<T>& options,
+                      View<accumulator_t<T>, 2> scratch) noexcept {
+  for (Index b = 0; b < out.extent(0); ++b) {
+    const Index tokens = tokens_of_row(options.key_lengths, b, out.extent(1));
+    for (Index k = 0; k < key.extent(2); ++k) {
+      LinearAttentionHead<T, Product> head(query, key, value, state, out, options, scratch.data_handle(), b, k);
+      for (Index first = 0; first < tokens; first += options.chunk_size) {
+        head.run(first, tokens - first < options.chunk_size ? tokens - first : options.chunk_size);
+      }
+    }
+    for (Index t = tokens; t < out.extent(1); ++t) {
+      for (Index h = 0; h < out.extent(2); ++h) {
+        for (Index j = 0; j < out.extent(3); ++j) out(b, t, h, j) = T{};
+      }
+    }
+  }
+}
+
 }  // namespace impl
 
 template <class T>
@@ -290,20 +310,7 @@ template <class T>
 void linear_attention_kernel(const Simd&, View<const T, 4> query, View<const T, 4> key, View<const T, 4> value,
                              View<accumulator_t<T>, 4> state, View<T, 4> out, const LinearAttentionOptions<T>& options,
                              View<accumulator_t<T>, 2> scratch) noexcept {
-  for (Index b = 0; b < out.extent(0); ++b) {
-    const Index tokens = impl::tokens_of_row(options.key_lengths, b, out.extent(1));
-    for (Index k = 0; k < key.extent(2); ++k) {
-      impl::LinearAttentionHead<T> head(query, key, value, state, out, options, scratch.data_handle(), b, k);
-      for (Index first = 0; first < tokens; first += options.chunk_size) {
-        head.run(first, tokens - first < options.chunk_size ? tokens - first : options.chunk_size);
-      }
-    }
-    for (Index t = tokens; t < out.extent(1); ++t) {
-      for (Index h = 0; h < out.extent(2); ++h) {
-        for (Index j = 0; j < out.extent(3); ++j) out(b, t, h, j) = T{};
-      }
-    }
-  }
+  impl::linear_attention<simd::PanelProduct, T>(query, key, value, state, out, options, scratch);
 }
 
 }  // namespace heed::inline HEED_ABI
