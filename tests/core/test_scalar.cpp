@@ -1,6 +1,7 @@
 // bfloat16 and float16 against their definition: all 65,536 patterns, and every rounding border between them.
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -117,6 +118,19 @@ void check_specials() {
     std::memcpy(&nan, &word, sizeof nan);
     CHECK(std::isnan(static_cast<float>(T(nan))));
     CHECK((T(nan).bits >> 15) == (word >> 31));
+  }
+  // What fits of a NaN's fraction is kept; the first fraction bit makes it quiet.
+  for (unsigned fraction = 1; fraction < (1U << Format<T>::fraction); ++fraction) {
+    const unsigned quiet = fraction | (1U << (Format<T>::fraction - 1));
+    for (const unsigned sign : {0U, 0x8000U}) {
+      const std::uint32_t word = (sign << 16) | 0x7f800000U | (fraction << (23 - Format<T>::fraction)) | 1U;
+      CHECK(T(std::bit_cast<float>(word)).bits == (sign | infinity_bits<T> | quiet));
+      const auto wide =
+          std::bit_cast<std::uint32_t>(static_cast<float>(from_bits<T>(sign | infinity_bits<T> | fraction)));
+      // float16's is made quiet on the way, as by the processors' instructions; bfloat16's is the upper half as it was.
+      const unsigned kept = std::is_same_v<T, float16> ? quiet : fraction;
+      CHECK(wide == ((sign << 16) | 0x7f800000U | (kept << (23 - Format<T>::fraction))));
+    }
   }
   CHECK(T().bits == 0);
   static_assert(sizeof(T) == 2 && std::is_trivially_copyable_v<T>);

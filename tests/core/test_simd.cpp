@@ -1,6 +1,7 @@
 // core/simd.hpp: the functions kernels are made of, lane by lane.
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -232,6 +233,50 @@ TEST_CASE_TEMPLATE("fma rounds once where the machine can, in vectors and scalar
   }
 }
 
+TEST_CASE_TEMPLATE("divide and sqrt round correctly, over the whole range", A, float, double) {
+  constexpr Index w = simd::width<A>;
+  test::Random random(8);
+  int wrong = 0;
+  const auto check = [&](const Lanes<A>& a, const Lanes<A>& b) {
+    const Lanes<A> quotient = lanes_of<A>(simd::divide<A>(simd::load(a.lane), simd::load(b.lane)));
+    const Lanes<A> root = lanes_of<A>(simd::sqrt<A>(simd::abs<A>(simd::load(a.lane))));
+    for (Index i = 0; i < w; ++i) {
+      const A want = a.lane[i] / b.lane[i];
+      if (std::isnan(want) ? !std::isnan(quotient.lane[i]) : !test::same_bits_of(quotient.lane[i], want)) ++wrong;
+      if (!test::same_bits_of(root.lane[i], std::sqrt(std::fabs(a.lane[i])))) ++wrong;
+    }
+  };
+  Lanes<A> a;
+  Lanes<A> b;
+  for (int trial = 0; trial < 20000; ++trial) {
+    for (A* lane : {a.lane, b.lane}) {
+      for (Index i = 0; i < w; ++i) {
+        const int exponent =
+            std::numeric_limits<A>::min_exponent + 1 +
+            static_cast<int>(random.below(static_cast<unsigned>(2 * std::numeric_limits<A>::max_exponent)));
+        lane[i] = std::ldexp(static_cast<A>(random.uniform(-1, 1)), exponent);
+      }
+    }
+    check(a, b);
+  }
+  const A specials[] = {A(0),
+                        A(-0.0),
+                        A(1),
+                        least_normal<A>,
+                        std::numeric_limits<A>::denorm_min(),
+                        infinity<A>,
+                        -infinity<A>,
+                        std::numeric_limits<A>::max()};
+  for (const A x : specials) {
+    for (const A y : specials) {
+      for (A& lane : a.lane) lane = x;
+      for (A& lane : b.lane) lane = y;
+      check(a, b);
+    }
+  }
+  CHECK(wrong == 0);
+}
+
 TEST_CASE_TEMPLATE("reduce combines lane i with lane i + width / 2, and so on", A, float, double) {
   constexpr Index w = simd::width<A>;
   Lanes<A> lanes;
@@ -321,6 +366,60 @@ TEST_CASE_TEMPLATE("load_partial and store_partial never touch memory past the e
   // More than a vector is a whole vector.
   const Lanes<A> lanes = lanes_of<A>(simd::load_partial(values.data(), 2 * w, A(-7)));
   for (Index i = 0; i < w; ++i) CHECK(lanes.lane[i] == heed::widen(values(i)));
+}
+
+// core/scalar.hpp's conversions, tested against their definition, are the oracle here.
+TEST_CASE_TEMPLATE("load gives the scalar conversion's bits for all patterns", T, heed::bfloat16, heed::float16) {
+  constexpr Index w = simd::width<float>;
+  int wrong = 0;
+  for (std::uint32_t first = 0; first < 0x10000; ++first) {  // every pattern in every lane
+    T from[w];
+    for (Index i = 0; i < w; ++i) from[i].bits = static_cast<std::uint16_t>(first + static_cast<std::uint32_t>(i));
+    const Lanes<float> got = lanes_of<float>(simd::load(from));
+    const Lanes<float> part = lanes_of<float>(simd::load_partial(from, w - 1, -0.0F));
+    for (Index i = 0; i < w; ++i) {
+      const float want = heed::widen(from[i]);
+      if (!test::same_bits_of(got.lane[i], want)) ++wrong;
+      if (!test::same_bits_of(part.lane[i], i < w - 1 ? want : -0.0F)) ++wrong;
+    }
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE_TEMPLATE("store gives the scalar conversion's bits at all borders of rounding", T, heed::bfloat16,
+                   heed::float16) {
+  constexpr Index w = simd::width<float>;
+  int wrong = 0;
+  std::uint32_t words[w] = {};
+  Index next = 0;
+  const auto check = [&](std::uint32_t word) {  // in turn in each lane, beside those before
+    words[next] = word;
+    next = (next + 1) % w;
+    Lanes<float> from;
+    for (Index i = 0; i < w; ++i) from.lane[i] = std::bit_cast<float>(words[i]);
+    T to[w];
+    T part[w] = {};
+    simd::store(to, simd::load(from.lane));
+    simd::store_partial(part, w - 1, simd::load(from.lane));
+    for (Index i = 0; i < w; ++i) {
+      const T want = heed::narrow<T>(from.lane[i]);
+      if (to[i].bits != want.bits || part[i].bits != (i < w - 1 ? want.bits : 0)) ++wrong;
+    }
+  };
+  // The dropped bits at, just below and just above zero and one half, for all upper halves (subnormals, infinities and NaN
+  // among them): 16 are dropped of a bfloat16, 13 of a float16 and more of a subnormal one.
+  for (std::uint32_t high = 0; high < 0x10000; ++high) {
+    for (const std::uint32_t low :
+         {0U, 1U, 0x0fffU, 0x1000U, 0x1001U, 0x2fffU, 0x3000U, 0x7fffU, 0x8000U, 0x8001U, 0xffffU})
+      check(high << 16 | low);
+  }
+  test::Random random(9);
+  for (int i = 0; i < 100000; ++i) {  // float16's subnormal numbers
+    const auto value =
+        static_cast<float>(random.uniform(-1, 1) * std::ldexp(1.0, -static_cast<int>(13 + random.below(14))));
+    check(std::bit_cast<std::uint32_t>(value));
+  }
+  CHECK(wrong == 0);
 }
 
 TEST_CASE_TEMPLATE("load widens exactly, store rounds once, at any alignment", T, float, double, heed::bfloat16,

@@ -52,8 +52,8 @@ struct float16 {
     const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000U) << 16;
     const std::uint32_t rest = static_cast<std::uint32_t>(bits & 0x7fffU) << 13;
     std::uint32_t word = 0;
-    if (rest >= 0x0f800000U) {  // infinity and NaN
-      word = rest + 0x70000000U;
+    if (rest >= 0x0f800000U) {  // infinity and NaN, which becomes a quiet one as the processors' instructions have it
+      word = (rest + 0x70000000U) | (rest > 0x0f800000U ? 0x00400000U : 0U);
     } else if (rest >= 0x00800000U) {
       word = rest + 0x38000000U;
     } else {  // zero and subnormal: exact by float arithmetic

@@ -1,10 +1,11 @@
 // The one header that sees xsimd: a vector type of the widest instruction set the flags allow, and what kernels do with
 // it.
 //
-// xsimd 8.1 to 14 differ in names and, on AVX-512, in whether fma is fused; that is settled here. Kernels never name
-// xsimd, call these functions with `simd::` in front (else argument-dependent lookup finds xsimd's too), never write
-// a·b + c (the compiler might or might not fuse it), and treat tails by padded loads through the same formula, so that
-// a value's bits do not depend on the lane it was computed in.
+// xsimd 8.1 to 14 differ in names, on AVX-512 in whether fma is fused, and all approximate float division and square root
+// on ARM; that is settled here. Kernels never name xsimd, call these functions with `simd::` in front (else
+// argument-dependent lookup finds xsimd's too), write simd::fma for a·b + c (the compiler might or might not fuse it) and
+// simd::divide for a / b, and treat tails by padded loads through the same formula, so that a value's bits do not depend
+// on the lane it was computed in.
 #pragma once
 
 #include <cmath>
@@ -23,6 +24,7 @@
 #endif
 
 #include "heed/core/scalar.hpp"
+#include "heed/core/simd_half.hpp"
 #include "heed/core/view.hpp"
 
 namespace heed::inline HEED_ABI::simd {
@@ -43,8 +45,8 @@ HEED_INLINE Vec<A> broadcast(A value) noexcept {
   return Vec<A>(value);
 }
 
-// ------------------------------------------------------------------------------------------------------- load and
-// store Unaligned always: heed promises nothing about the user's pointers. 16-bit types are widened to float.
+// Loading and storing is unaligned always: heed promises nothing about the user's pointers. 16-bit types are widened to
+// float, exactly, and rounded once when stored; core/scalar.hpp gives the same bits.
 HEED_INLINE Vec<float> load(const float* from) noexcept {
   return Vec<float>::load_unaligned(from);
 }
@@ -55,9 +57,8 @@ HEED_INLINE Vec<double> load(const double* from) noexcept {
 template <class T>
 requires(std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>) HEED_INLINE Vec<float> load(const T* from)
 noexcept {
-  alignas(64) float lanes[width<float>];
-  for (Index i = 0; i < width<float>; ++i) lanes[i] = widen(from[i]);
-  return Vec<float>::load_aligned(lanes);
+  constexpr int lanes = width<float>;
+  return detail::cast_bits<Vec<float>::register_type>(detail::widen_vector<lanes>(from));
 }
 
 HEED_INLINE void store(float* to, Vec<float> value) noexcept {
@@ -70,32 +71,50 @@ HEED_INLINE void store(double* to, Vec<double> value) noexcept {
 template <class T>
 requires(std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>) HEED_INLINE
     void store(T* to, Vec<float> value) noexcept {
-  alignas(64) float lanes[width<float>];
-  value.store_aligned(lanes);
-  for (Index i = 0; i < width<float>; ++i) to[i] = narrow<T>(lanes[i]);
+  constexpr int lanes = width<float>;
+  const auto bits = static_cast<Vec<float>::register_type>(value);
+  detail::narrow_vector<lanes>(to, detail::cast_bits<detail::Floats<lanes>>(bits));
 }
+
+namespace detail {
+template <class A>
+struct LaneNumbers {
+  A lane[width<A>] = {};
+  constexpr LaneNumbers() {
+    for (Index i = 0; i < width<A>; ++i) lane[i] = static_cast<A>(i);
+  }
+};
+template <class A>
+inline constexpr LaneNumbers<A> lane_numbers;
+}  // namespace detail
 
 // The first `count` lanes from memory (0 ≤ count ≤ width), the others `fill`; never reads past the end.
 template <class T>
 HEED_INLINE Vec<accumulator_t<T>> load_partial(const T* from, Index count, accumulator_t<T> fill = 0) noexcept {
   using A = accumulator_t<T>;
   if (count >= width<A>) return load(from);
-  alignas(64) A lanes[width<A>];
-  for (Index i = 0; i < width<A>; ++i) lanes[i] = i < count ? widen(from[i]) : fill;
-  return Vec<A>::load_aligned(lanes);
+  if constexpr (sizeof(T) == 2) {
+    T lanes[width<A>] = {};
+    for (Index i = 0; i < count; ++i) lanes[i] = from[i];
+    const Vec<A> numbers = load(detail::lane_numbers<A>.lane);
+    return xsimd::select(numbers < broadcast(static_cast<A>(count)), load(lanes), broadcast(fill));
+  } else {
+    alignas(64) A lanes[width<A>];
+    for (Index i = 0; i < width<A>; ++i) lanes[i] = i < count ? from[i] : fill;
+    return Vec<A>::load_aligned(lanes);
+  }
 }
 
 template <class T>
 HEED_INLINE void store_partial(T* to, Index count, Vec<accumulator_t<T>> value) noexcept {
   using A = accumulator_t<T>;
   if (count >= width<A>) return store(to, value);
-  alignas(64) A lanes[width<A>];
-  value.store_aligned(lanes);
-  for (Index i = 0; i < count; ++i) to[i] = narrow<T>(lanes[i]);
+  alignas(64) T lanes[width<A>];
+  store(lanes, value);
+  for (Index i = 0; i < count; ++i) to[i] = lanes[i];
 }
 
-// -----------------------------------------------------------------------------------------------------------
-// arithmetic a · b + c with one rounding where the machine has it (HEED_FMA), the same in vectors and scalars.
+// a · b + c with one rounding where the machine has it (HEED_FMA), the same in vectors and scalars.
 template <class A>
 HEED_INLINE Vec<A> fma(Vec<A> a, Vec<A> b, Vec<A> c) noexcept {
 #if defined(__AVX512F__)  // xsimd 8.1 multiplies, then adds, on AVX-512
@@ -123,6 +142,22 @@ HEED_INLINE double fma(double a, double b, double c) noexcept {
 #endif
 }
 
+// a / b, rounded correctly.
+template <class A>
+HEED_INLINE Vec<A> divide(Vec<A> a, Vec<A> b) noexcept {
+#if defined(__aarch64__)  // xsimd multiplies a float by an approximate reciprocal
+  if constexpr (std::is_same_v<A, float>) return Vec<A>(vdivq_f32(a, b));
+#endif
+  return a / b;
+}
+template <class A>
+HEED_INLINE Vec<A> sqrt(Vec<A> a) noexcept {
+#if defined(__aarch64__)
+  if constexpr (std::is_same_v<A, float>) return Vec<A>(vsqrtq_f32(a));
+#endif
+  return xsimd::sqrt(a);
+}
+
 template <class A>
 HEED_INLINE Vec<A> max(Vec<A> a, Vec<A> b) noexcept {
   return xsimd::max(a, b);
@@ -134,10 +169,6 @@ HEED_INLINE Vec<A> min(Vec<A> a, Vec<A> b) noexcept {
 template <class A>
 HEED_INLINE Vec<A> abs(Vec<A> a) noexcept {
   return xsimd::abs(a);
-}
-template <class A>
-HEED_INLINE Vec<A> sqrt(Vec<A> a) noexcept {
-  return xsimd::sqrt(a);
 }
 template <class A>
 HEED_INLINE Vec<A> select(Mask<A> condition, Vec<A> yes, Vec<A> no) noexcept {
@@ -170,8 +201,13 @@ HEED_INLINE A reduce_max(Vec<A> value) noexcept {
   return reduce<A>(value, [](A a, A b) { return a < b ? b : a; });
 }
 
-// -------------------------------------------------------------------------------------------------------------- exp
 namespace detail {
+
+// The same bits as a vector of another type. (xsimd's own changed its template argument, and on ARM is a call.)
+template <class To, class From>
+HEED_INLINE To reinterpret(From from) noexcept {
+  return cast_bits<typename To::register_type>(static_cast<typename From::register_type>(from));
+}
 
 template <class A>
 struct ExpConstants;
@@ -234,8 +270,8 @@ HEED_INLINE Vec<A> exp_nonpositive(Vec<A> x) noexcept {
   HEED_UNROLL
   for (int i = C::degree - 1; i >= 0; --i) power = simd::fma(power, r, simd::broadcast<A>(reciprocal_factorial[i]));
 
-  const Integers bits = (xsimd::bitwise_cast<Integers>(shifted) + Integers(C::bias)) << C::mantissa_bits;
-  const Vec<A> result = power * xsimd::bitwise_cast<Vec<A>>(bits);
+  const Integers bits = (detail::reinterpret<Integers>(shifted) + Integers(C::bias)) << C::mantissa_bits;
+  const Vec<A> result = power * detail::reinterpret<Vec<A>>(bits);
   return simd::select<A>(x < simd::broadcast<A>(C::lowest), simd::broadcast<A>(0),
                          simd::select<A>(simd::is_nan<A>(x), x, result));
 }
@@ -245,7 +281,7 @@ template <class A>
 HEED_INLINE Vec<A> sigmoid(Vec<A> x) noexcept {
   const Vec<A> exponential = simd::exp_nonpositive<A>(simd::broadcast<A>(0) - simd::abs<A>(x));
   const Vec<A> one = simd::broadcast<A>(1);
-  return simd::select<A>(x < simd::broadcast<A>(0), exponential, one) / (one + exponential);
+  return simd::divide<A>(simd::select<A>(x < simd::broadcast<A>(0), exponential, one), one + exponential);
 }
 
 // The error function, within 3 units in the last place. In double the C library's, lane by lane: xsimd's errs by 68
