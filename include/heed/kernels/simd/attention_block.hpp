@@ -357,7 +357,7 @@ class AttentionBlock {
     const Index width = arguments_.extents.value_head_dim;
     T* to = sequence_.out.pointer(query(row), head(row));
     for (Index d = 0; d < width; d += simd::width<A>) {
-      const simd::Vec<A> mean = simd::load(out + d) * simd::broadcast<A>(keep) / divisor;
+      const simd::Vec<A> mean = simd::divide<A>(simd::load(out + d) * simd::broadcast<A>(keep), divisor);
       simd::store_partial(to + d, width - d, mean + simd::broadcast<A>(0));
     }
     if (sequence_.weights.present()) {
@@ -378,7 +378,7 @@ class AttentionBlock {
       for (Index column = vectors.begin; column < vectors.end; column += simd::width<A>) {
         const simd::Vec<A> score = simd::load(scores + column);
         const simd::Vec<A> weight =
-            simd::exp_nonpositive(score - simd::broadcast<A>(maximum)) / simd::broadcast<A>(sum);
+            simd::divide<A>(simd::exp_nonpositive(score - simd::broadcast<A>(maximum)), simd::broadcast<A>(sum));
         simd::store(scores + column,
                     simd::select<A>(score == simd::broadcast<A>(masked_score<A>), simd::broadcast<A>(0), weight));
       }

@@ -32,7 +32,8 @@ HEED_INLINE void for_each_vector(const ScoreTile<A>& tile, Change&& change) noex
 template <class A>
 void softcap_scores(const ScoreTile<A>& tile, A cap) noexcept {
   const simd::Vec<A> limit = simd::broadcast<A>(cap);
-  for_each_vector(tile, [&](simd::Vec<A> score, Index, Index) { return limit * simd::tanh(score / limit); });
+  for_each_vector(tile,
+                  [&](simd::Vec<A> score, Index, Index) { return limit * simd::tanh(simd::divide<A>(score, limit)); });
 }
 
 // score −= slope · |query − key|. The distance is formed from the positions' offsets in blocks of 2^12 keys, so that it

@@ -61,7 +61,7 @@ HEED_INLINE A reciprocal(A divisor) noexcept {
 // row[i] / divisor.
 template <class A>
 HEED_INLINE simd::Vec<A> divided(simd::Vec<A> row, A inverse, A divisor) noexcept {
-  return inverse != 0 ? row * simd::broadcast(inverse) : row / simd::broadcast(divisor);
+  return inverse != 0 ? row * simd::broadcast(inverse) : simd::divide<A>(row, simd::broadcast(divisor));
 }
 
 // M [D, Dv] as the right operand: where it lies, or, if its columns do not fill whole panels, a padded copy.

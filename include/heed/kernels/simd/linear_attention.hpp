@@ -30,7 +30,7 @@ namespace impl {
 template <class A>
 HEED_INLINE simd::Vec<A> decay_factor(simd::Vec<A> x) noexcept {
   const simd::Vec<A> shrunk = simd::exp_nonpositive<A>(simd::broadcast<A>(0) - simd::abs<A>(x));
-  return simd::select<A>(x > simd::broadcast<A>(0), simd::broadcast<A>(1) / shrunk, shrunk);
+  return simd::select<A>(x > simd::broadcast<A>(0), simd::divide<A>(simd::broadcast<A>(1), shrunk), shrunk);
 }
 
 // to [n] *= by [n].

@@ -61,9 +61,10 @@ void softmax_kernel(const Simd&, View<const T, 2> x, View<T, 2> out) noexcept {
     });
     const V divisor = simd::broadcast<A>(sum == 0 ? A(1) : sum);
     if constexpr (direct) {
-      simd::map_row(to, to, n, [&](V exponential, Index) { return exponential / divisor; });
+      simd::map_row(to, to, n, [&](V exponential, Index) { return simd::divide<A>(exponential, divisor); });
     } else {
-      simd::map_row(from, to, n, [&](V row, Index) { return simd::exp_nonpositive<A>(row - shift) / divisor; });
+      simd::map_row(from, to, n,
+                    [&](V row, Index) { return simd::divide<A>(simd::exp_nonpositive<A>(row - shift), divisor); });
     }
   }
 }
@@ -86,7 +87,7 @@ void softmax_columns_kernel(const Simd&, View<const T, 3> x, View<T, 3> out) noe
       const V divisor = simd::select<A>(sum == simd::broadcast<A>(0), simd::broadcast<A>(1), sum);
       impl::for_column_vectors(direct ? View<const T, 3>(out) : x, i, c, [&](V row, Index j) {
         if constexpr (!direct) row = simd::exp_nonpositive<A>(row - shift);
-        simd::store_partial(out.pointer(i, j, c), inner - c, row / divisor);
+        simd::store_partial(out.pointer(i, j, c), inner - c, simd::divide<A>(row, divisor));
       });
     }
   }

@@ -32,7 +32,7 @@ HEED_INLINE Vec<A> tanh(Vec<A> x) noexcept {
   const Vec<A> near_zero = simd::max(y, simd::broadcast<A>(A(-0.34657359027997265L)));
   const Vec<A> m = simd::select<A>(y < near_zero, simd::broadcast<A>(1) - simd::exp_nonpositive(y),
                                    zero - detail::expm1_near_zero(near_zero));
-  const Vec<A> magnitude = m / (two - m);
+  const Vec<A> magnitude = simd::divide<A>(m, two - m);
   return simd::select<A>(simd::is_nan<A>(x), x, simd::select<A>(x < zero, zero - magnitude, magnitude));
 }
 
