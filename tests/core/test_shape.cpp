@@ -5,6 +5,8 @@
 
 #include "heed/core/shape.hpp"
 #include "heed/core/tensor.hpp"
+#include "support/compare.hpp"
+#include "support/random.hpp"
 
 namespace {
 
@@ -90,11 +92,61 @@ TEST_CASE("overlap: address ranges that meet") {
   CHECK(!heed::overlap(a, View<const char, 1>(reinterpret_cast<const char*>(memory) + 48, {1})));
 }
 
+TEST_CASE("overlap: views side by side in the rows of one buffer share nothing") {
+  const View<float, 2> rows(memory, {5, 12});
+  CHECK(!heed::overlap(rows.slice(1, 0, 4), rows.slice(1, 4, 8)));
+  CHECK(!heed::overlap(rows.slice(1, 4, 8), rows.slice(1, 0, 4)));
+  CHECK(heed::overlap(rows.slice(1, 0, 5), rows.slice(1, 4, 8)));
+  CHECK(heed::overlap(rows.slice(1, 4, 8), rows.slice(1, 0, 5)));
+  CHECK(!heed::overlap(rows.slice(1, 0, 4).slice(0, 1, 3), rows.slice(1, 4, 8).slice(0, 0, 2)));  // other rows too
+  CHECK(!heed::overlap(rows.slice(1, 3, 3), View<const float, 2>(memory + 6, {2, 6}, {24, 1})));  // every second row
+  CHECK(heed::overlap(rows.slice(1, 3, 3), View<const float, 2>(memory + 6, {2, 10}, {24, 1})));
+  CHECK(!heed::overlap(View<float, 2>(memory, {3, 12}, {24, 1}), View<float, 2>(memory + 12, {2, 12}, {24, 1})));
+  CHECK(heed::overlap(View<float, 2>(memory, {3, 12}, {24, 1}), View<float, 2>(memory + 11, {2, 12}, {24, 1})));
+
+  // Queries, keys and values as one projection leaves them: [batch, seq, heads, head dim] with the rows of 8 heads.
+  const auto heads = [](Index first, Index count) {
+    return View<float, 4>(memory + 3 * first, {Index{2}, Index{4}, count, Index{3}},
+                          {Index{4 * 24}, Index{24}, Index{3}, Index{1}});
+  };
+  CHECK(!heed::overlap(heads(0, 4), heads(4, 2)));
+  CHECK(!heed::overlap(heads(6, 2), heads(4, 2)));
+  CHECK(heed::overlap(heads(0, 5), heads(4, 2)));
+  CHECK(!heed::overlap(heads(0, 4), View<const char, 2>(reinterpret_cast<const char*>(memory + 12), {8, 48}, {96, 1})));
+  CHECK(heed::overlap(heads(0, 4),
+                      View<const char, 2>(reinterpret_cast<const char*>(memory + 12) - 1, {8, 48}, {96, 1})));
+}
+
+TEST_CASE("overlap: never says that views which share an element do not") {
+  test::Random random(20);
+  int apart = 0;
+  for (int time = 0; time < 20000; ++time) {
+    const auto view = [&] {
+      const Index extents[] = {1 + random.below(3), 1 + random.below(3), 1 + random.below(4)};
+      const Index strides[] = {random.below(30), random.below(13), Index{1}};
+      return View<const float, 3>(memory + random.below(30), extents, strides);
+    };
+    const View<const float, 3> a = view();
+    const View<const float, 3> b = view();
+    bool taken[200] = {};
+    bool shared = false;
+    test::for_each_element([&](const float& element) { taken[&element - memory] = true; }, a);
+    test::for_each_element([&](const float& element) { shared = shared || taken[&element - memory]; }, b);
+    if (shared) CHECK(heed::overlap(a, b));
+    CHECK(heed::overlap(a, b) == heed::overlap(b, a));
+    if (!heed::overlap(a, b)) ++apart;
+  }
+  CHECK(apart > 1000);
+}
+
 TEST_CASE("check_disjoint and check_in_place") {
   const View<float, 2> out(memory, {3, 4});
   CHECK(text_of(heed::check_disjoint("Layer::forward", out, View<const float, 2>(memory + 12, {3, 4}), "x")).empty());
   CHECK(text_of(heed::check_disjoint("Layer::forward", out, View<const float, 2>(memory + 8, {3, 4}), "x")) ==
         "heed: Layer::forward: out: must not overlap x");
+  CHECK(text_of(heed::check_disjoint("Layer::forward", View<float, 2>(memory, {3, 4}, {8, 1}),
+                                     View<const float, 2>(memory + 4, {3, 4}, {8, 1}), "x"))
+            .empty());
   CHECK(text_of(heed::check_disjoint("Layer::forward", out, View<const float, 1>(memory, {1}), "bias")) ==
         "heed: Layer::forward: out: must not overlap bias");
 

@@ -2,7 +2,9 @@
 // …".
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
+#include <limits>
 
 #include "heed/core/view.hpp"
 #include "heed/error.hpp"
@@ -122,17 +124,62 @@ Problem check_output(const char* door, const char* tensor, const View<T, Rank, S
   return impl::check_shape(door, tensor, view, axes, impl::Access::output);
 }
 
-// True if the two views may share an element: the address ranges they span meet.
+namespace impl {
+
+// A view in bytes, without its type.
+struct ByteView {
+  std::uintptr_t begin;
+  int rank;
+  Index element;  // its size
+  Index extents[6];
+  Index strides[6];  // where an extent is 1: 0
+
+  template <class T, int Rank>
+  explicit ByteView(const View<T, Rank>& view) noexcept
+      : begin(reinterpret_cast<std::uintptr_t>(view.data_handle())), rank(Rank), element(sizeof(T)) {
+    static_assert(Rank <= 6);
+    for (int axis = 0; axis < Rank; ++axis) {
+      extents[axis] = view.extent(axis);
+      strides[axis] = extents[axis] > 1 ? view.stride(axis) * element : 0;
+    }
+  }
+  // The bytes from the first to behind the last, of the axes whose stride is not a multiple of `period`.
+  Index span(Index period) const noexcept {
+    Index bytes = element;
+    for (int axis = 0; axis < rank; ++axis) {
+      if (strides[axis] % period != 0) bytes += (extents[axis] - 1) * strides[axis];
+    }
+    return bytes;
+  }
+};
+
+// Modulo `period` every address of a view lies in [begin, begin + span): true if these parts of the period are apart.
+inline bool apart_modulo(const ByteView& a, const ByteView& b, Index period) noexcept {
+  const auto modulus = static_cast<std::uintptr_t>(period);
+  const auto distance = static_cast<Index>((b.begin % modulus + modulus - a.begin % modulus) % modulus);
+  return a.span(period) <= distance && b.span(period) <= period - distance;
+}
+
+inline bool overlap_bytes(const ByteView& a, const ByteView& b) noexcept {
+  constexpr Index no_period = (std::numeric_limits<Index>::max)();
+  if (a.begin + static_cast<std::uintptr_t>(a.span(no_period)) <= b.begin) return false;
+  if (b.begin + static_cast<std::uintptr_t>(b.span(no_period)) <= a.begin) return false;
+  for (const ByteView* view : {&a, &b}) {
+    for (int axis = 0; axis < view->rank; ++axis) {
+      if (view->strides[axis] > 0 && apart_modulo(a, b, view->strides[axis])) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace impl
+
+// True if the two views may share an element. Views of one buffer that lie side by side in its rows (columns 0 … 3 and
+// 4 … 7 of a matrix, queries and keys of one packed projection) share none; of views that interleave in another way it
+// is enough that the ranges of their addresses meet.
 template <class T, int RankA, class U, int RankB>
 bool overlap(const View<T, RankA>& a, const View<U, RankB>& b) noexcept {
-  if (a.empty() || b.empty()) return false;
-  const auto last = [](const auto& view) {
-    Index offset = 0;
-    for (int axis = 0; axis < view.rank(); ++axis) offset += (view.extent(axis) - 1) * view.stride(axis);
-    return reinterpret_cast<const char*>(view.data_handle() + offset + 1);
-  };
-  return reinterpret_cast<const char*>(a.data_handle()) < last(b) &&
-         reinterpret_cast<const char*>(b.data_handle()) < last(a);
+  return !a.empty() && !b.empty() && impl::overlap_bytes(impl::ByteView(a), impl::ByteView(b));
 }
 
 // An output that must not share memory with an input.
