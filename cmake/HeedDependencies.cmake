@@ -3,7 +3,7 @@
 # Each macro sets the variable it is given to what is wrong, or to an empty string. Versions are compared here and not by
 # find_package: xsimd's and Eigen's version files accept one major version only, so that asking for 8.1 refuses 14.
 #
-# Known to work: xsimd 8.1, Eigen 3.4, nlohmann_json 3.11.
+# Known to work: xsimd 8.1, Eigen 3.4, nlohmann_json 3.11, oneTBB 2021.8.
 
 # Sets heed_xsimd_include_dirs too. Only those of xsimd's target are used: Debian 12's asks to be linked with a library
 # xtl, which is neither needed nor installed with it.
@@ -52,6 +52,19 @@ macro(heed_find_openmp problem)
     find_package(OpenMP QUIET COMPONENTS CXX)
     if(NOT OpenMP_CXX_FOUND)
       set(${problem} "heed::openmp needs a compiler with OpenMP (Debian, Ubuntu, for clang: apt-get install libomp-dev)")
+    endif()
+  endif()
+endmacro()
+
+# Before 2021 oneTBB was TBB, whose headers C++20 does not accept.
+macro(heed_find_tbb problem)
+  set(${problem} "")
+  if(NOT TARGET TBB::tbb)
+    find_package(TBB CONFIG QUIET COMPONENTS tbb)
+    if(NOT TBB_FOUND)
+      set(${problem} "heed::tbb needs oneTBB 2021 or newer, and found none (Debian, Ubuntu: apt-get install libtbb-dev)")
+    elseif(TBB_VERSION VERSION_LESS 2021)
+      set(${problem} "heed::tbb needs oneTBB 2021 or newer, and found ${TBB_VERSION} in ${TBB_DIR}")
     endif()
   endif()
 endmacro()

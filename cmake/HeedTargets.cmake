@@ -4,8 +4,9 @@
 #   heed::eigen   headers that include Eigen (never in heed.hpp)
 #   heed::io      heed/io/*.hpp, which include nlohmann_json
 #   heed::openmp  heed/core/openmp_executor.hpp
+#   heed::tbb     heed/core/tbb_executor.hpp
 #
-# The last three exist where what they need is found; at the top of its own build heed insists on Eigen.
+# The last four exist where what they need is found; at the top of its own build heed insists on Eigen.
 
 add_library(heed INTERFACE)
 add_library(heed::heed ALIAS heed)
@@ -43,3 +44,6 @@ heed_add_component(io nlohmann_json::nlohmann_json)
 
 heed_find_openmp(heed_problem)
 heed_add_component(openmp OpenMP::OpenMP_CXX)
+
+heed_find_tbb(heed_problem)
+heed_add_component(tbb TBB::tbb)

@@ -13,10 +13,10 @@
 class Threads {
  public:
   explicit Threads(int count) : count_(count) {}
-  int concurrency() const { return count_; }
+  int concurrency() const noexcept { return count_; }
 
   // Calls part(index, worker) once for each index; no two calls at a time have the same worker.
-  void parallel_for(heed::Index count, heed::PartFunction part) {
+  void parallel_for(heed::Index count, heed::PartFunction part) noexcept {
     std::atomic<heed::Index> next = 0;
     const auto work = [&](int worker) {
       for (heed::Index index = next++; index < count; index = next++) part(index, worker);

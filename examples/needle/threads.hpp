@@ -31,10 +31,10 @@ class Threads {
   Threads(const Threads&) = delete;
   Threads& operator=(const Threads&) = delete;
 
-  int concurrency() const { return static_cast<int>(threads_.size()) + 1; }
+  int concurrency() const noexcept { return static_cast<int>(threads_.size()) + 1; }
 
   // part(index, worker) for each index, from one thread at a time. A worker that wakes up too late is not waited for.
-  void parallel_for(heed::Index count, heed::PartFunction part) {
+  void parallel_for(heed::Index count, heed::PartFunction part) noexcept {
     if (inside_) {  // called from a part: this thread does it alone
       for (heed::Index index = 0; index < count; ++index) part(index, 0);
       return;

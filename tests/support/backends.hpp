@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "heed/backend/cpu.hpp"
 
@@ -13,16 +14,15 @@ namespace test {
 
 using heed::Index;
 
-// Three workers: the caller and two threads of its own. Part `count − 1 − i` goes to worker i mod 3 and every worker
-// begins with its last part, so parts run at the same time, on real threads, and in an order no serial loop has. After
-// construction it allocates nothing.
+// Three workers, or as many as asked for: the caller and threads of its own. Part `count − 1 − i` goes to worker i mod 3
+// and every worker begins with its last part, so parts run at the same time, on real threads, and in an order no serial
+// loop has. After construction it allocates nothing.
 class ReversePool {
  public:
   static constexpr int workers = 3;
 
-  ReversePool() {
-    for (int worker = 1; worker < workers; ++worker)
-      threads_[worker - 1] = std::thread([this, worker] { serve(worker); });
+  explicit ReversePool(int count = workers) : workers_(count) {
+    for (int worker = 1; worker < workers_; ++worker) threads_.emplace_back([this, worker] { serve(worker); });
   }
   ~ReversePool() {
     {
@@ -35,11 +35,11 @@ class ReversePool {
   ReversePool(const ReversePool&) = delete;
   ReversePool& operator=(const ReversePool&) = delete;
 
-  int concurrency() const { return workers; }
+  int concurrency() const noexcept { return workers_; }
   // Parts that threads other than the caller's have run: shows that a test did reach them.
   Index parts_elsewhere() const { return parts_elsewhere_; }
 
-  void parallel_for(Index count, heed::PartFunction part) {
+  void parallel_for(Index count, heed::PartFunction part) noexcept {
     if (current_worker() >= 0) {  // nested: serially, as this worker
       for (Index index = count; index-- > 0;) part(index, current_worker());
       return;
@@ -48,9 +48,9 @@ class ReversePool {
       const std::lock_guard lock(mutex_);
       part_ = &part;
       count_ = count;
-      busy_ = workers - 1;
+      busy_ = workers_ - 1;
       ++generation_;
-      parts_elsewhere_ += count - (count + workers - 1) / workers;
+      parts_elsewhere_ += count - (count + workers_ - 1) / workers_;
     }
     wake_.notify_all();
     run_share(0);
@@ -65,7 +65,7 @@ class ReversePool {
   }
   void run_share(int worker) {
     current_worker() = worker;
-    for (Index index = count_ - 1 - worker; index >= 0; index -= workers) (*part_)(index, worker);
+    for (Index index = count_ - 1 - worker; index >= 0; index -= workers_) (*part_)(index, worker);
     current_worker() = -1;
   }
   void serve(int worker) {
@@ -92,7 +92,8 @@ class ReversePool {
   long generation_ = 0;
   int busy_ = 0;
   bool stopping_ = false;
-  std::thread threads_[workers - 1];  // last: they use all of the above
+  const int workers_;
+  std::vector<std::thread> threads_;  // last: they use all of the above
 };
 
 // Calls check(backend) with Simd, Cpu on one thread and Cpu on three. A failed check says which one it was.

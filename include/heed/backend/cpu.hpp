@@ -6,7 +6,8 @@
 namespace heed::inline HEED_ABI {
 
 // heed::Cpu cpu;        one thread
-// heed::Cpu cpu(pool);  OpenMpExecutor, or any pool of the caller's (core/executor.hpp); it must outlive the backend
+// heed::Cpu cpu(pool);  OpenMpExecutor, TbbExecutor, or any pool of the caller's (core/executor.hpp, which says what a
+//                       pool must offer and when it is refused); it must outlive the backend
 //
 // Parts are whole rows, so the bits of a result do not depend on the number of threads.
 class Cpu : public Simd {
@@ -15,7 +16,7 @@ class Cpu : public Simd {
   explicit Cpu(Executor executor) noexcept : executor_(executor) {}
 
   static constexpr const char* name() noexcept { return "cpu"; }
-  int concurrency() const { return executor_.concurrency(); }
+  int concurrency() const noexcept { return executor_.concurrency(); }
   const Executor& executor() const noexcept { return executor_; }
 
   // Calls part(begin, count, worker) on disjoint ranges that cover 0 … count − 1. Ranges hold about `grain` items or
