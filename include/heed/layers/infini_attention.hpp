@@ -101,7 +101,7 @@ class InfiniAttention {
     return InfiniState<T>::load(source, core_.state_layout(), prefix);
   }
 
-  // Bytes that calls of up to `batch` rows of up to `tokens` tokens take; grows with neither beyond 512 tokens a row.
+  // Bytes that calls of up to `batch` rows of up to `tokens` tokens take. Does not grow beyond 512 tokens a row.
   std::size_t workspace_size(const B& backend, Index batch, Index tokens) const noexcept {
     const std::size_t few = buffers_size(batch < 4 ? batch : 4, tokens);
     const std::size_t many = buffers_size(batch, tokens);

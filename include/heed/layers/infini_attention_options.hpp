@@ -29,7 +29,7 @@ struct InfiniAttentionCall {
   View<const bool, 2> valid = {};  // [batch, seq]: false = padding: never enters the state, its output row is 0
   View<const bool, 2> reset = {};  // [batch, seq]: true = a new document begins with this token: the row's memory, open
                                    // segment and position are dropped before it
-  Progress progress = {};          // asked between segments (at least every 512 tokens) with tokens done and in all
+  Progress progress = {};  // asked with tokens done and in all, after at most 512 tokens (128 with more than four rows)
 };
 
 }  // namespace heed

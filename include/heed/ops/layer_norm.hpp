@@ -30,8 +30,8 @@ template <class T, int Rank>
 //   out     x's shape; may be x itself, no other overlap
 //
 // Allocates nothing. Numerics: the variance from differences to the mean (two passes, no cancellation of large means);
-// in accumulator_t<T>, rounded once. A constant row gives the bias if eps > 0. Errors: ShapeError; OptionError for eps.
-// Source: Ba, Kiros and Hinton 2016, equation 4; torch.nn.functional.layer_norm.
+// in accumulator_t<T>, rounded once. A constant row gives the bias, up to the rounding of its mean, if eps > 0. Errors:
+// ShapeError; OptionError for eps. Source: Ba, Kiros and Hinton 2016, equation 4; torch.nn.functional.layer_norm.
 template <Backend B, class Out>
 void layer_norm(const B& backend, View<const scalar_t<Out>, std::remove_cvref_t<Out>::rank()> x,
                 View<const scalar_t<Out>, 1> weight, View<const scalar_t<Out>, 1> bias, Out&& out,

@@ -24,7 +24,7 @@ template <class T, int Rank>
 
 // out = x · weightᵀ + bias over the last axis.
 //
-//   x       [..., in features]    1 to 4 axes before it, any strides there
+//   x       [..., in features]    0 to 4 axes before it, any strides there
 //   weight  [out features, in features]
 //   bias    [out features]        or absent
 //   out     [..., out features]   must not overlap x

@@ -34,7 +34,8 @@ template <class T, int Rank>
 //
 // Allocates nothing. Numerics: in accumulator_t<T> throughout, rounded once (Hugging Face's models round 16-bit types
 // once more, before the weight); a row of zeros gives zeros if eps > 0; squares overflow where |x| passes 1e19 in
-// float. Errors: ShapeError; OptionError for eps and weight_offset. Source: Zhang and Sennrich 2019, equation 4.
+// float, and the row becomes 0. Errors: ShapeError; OptionError for eps and weight_offset. Source: Zhang and Sennrich
+// 2019, equation 4.
 template <Backend B, class Out>
 void rms_norm(const B& backend, View<const scalar_t<Out>, std::remove_cvref_t<Out>::rank()> x,
               View<const scalar_t<Out>, 1> weight, Out&& out, const RmsNormOptions& options = {}) {
