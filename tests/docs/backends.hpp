@@ -4,8 +4,8 @@
 
 #include <concepts>
 #include <heed/heed.hpp>
-#if __has_include(<heed/backend/eigen.hpp>)
-#include <heed/backend/eigen.hpp>
+#if __has_include(<heed/backend/eigen_map.hpp>)
+#include <heed/backend/eigen_map.hpp>
 #endif
 
 namespace heed_docs {
