@@ -39,6 +39,10 @@ foreach(component IN LISTS heed_components)
 endforeach()
 
 # The tests must not shrink silently on a machine that lacks something.
+if(HEED_BUILD_TESTS AND NOT TARGET heed::eigen)
+  message(FATAL_ERROR "heed's tests need Eigen (Debian, Ubuntu: apt-get install libeigen3-dev), or configure with "
+    "-DHEED_BUILD_TESTS=OFF")
+endif()
 if(NOT TARGET heed::io)
   message(FATAL_ERROR "heed's tests and examples need nlohmann_json (Debian, Ubuntu: apt-get install "
     "nlohmann-json3-dev), or configure with -DHEED_BUILD_TESTS=OFF -DHEED_BUILD_EXAMPLES=OFF")

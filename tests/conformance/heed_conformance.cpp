@@ -182,7 +182,7 @@ int main(int argc, char** argv) {
   std::vector<std::string> paths;
   bool verbose = false;
   app.add_option("--backend", setup.backend, "What runs them")
-      ->check(CLI::IsMember({"reference", "simd", "cpu"}))
+      ->check(CLI::IsMember({"reference", "simd", "cpu", "eigen"}))
       ->capture_default_str();
   app.add_option("--scalar", setup.scalar, "In which type; the case names the tolerance for each")
       ->check(CLI::IsMember({"double", "float"}))

@@ -5,13 +5,14 @@
 
 #include "conformance/case.hpp"
 #include "heed/backend/cpu.hpp"
+#include "heed/backend/eigen_map.hpp"
 #include "heed/backend/reference.hpp"
 #include "heed/backend/simd.hpp"
 
 namespace conformance {
 
 struct Setup {
-  std::string backend = "cpu";    // reference, simd, cpu
+  std::string backend = "cpu";    // reference, simd, cpu, eigen
   std::string scalar = "double";  // double, float
 };
 
@@ -48,6 +49,8 @@ void with_backend(const Setup& setup, Run&& run) {
     run(heed::Reference());
   } else if (setup.backend == "simd") {
     run(heed::Simd());
+  } else if (setup.backend == "eigen") {
+    run(heed::EigenMap());
   } else {
     run(heed::Cpu());
   }
