@@ -1,0 +1,1 @@
+#include <heed/interop/mdspan.hpp>
