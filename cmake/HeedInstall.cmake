@@ -1,4 +1,4 @@
-# Headers, the CMake package `heed` and heed.pc. All of it is independent of the machine, hence share/ and not lib/.
+# Headers, the CMake package `heed`, heed.pc and the printers for gdb. None of it depends on the machine, hence share/.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -26,3 +26,18 @@ configure_file(cmake/heed.pc.in "${PROJECT_BINARY_DIR}/heed.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/heed.pc" DESTINATION "${CMAKE_INSTALL_DATADIR}/pkgconfig")
 
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DATADIR}/licenses/heed")
+install(FILES tools/gdb/heed_printers.py DESTINATION "${CMAKE_INSTALL_DATADIR}/heed/gdb")
+
+# A Debian package: cpack -G DEB, in the build folder.
+if(PROJECT_IS_TOP_LEVEL)
+  set(CPACK_PACKAGE_NAME libheed-dev)
+  set(CPACK_PACKAGE_CONTACT "the heed authors")
+  set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+  set(CPACK_GENERATOR DEB)
+  set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+  set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE all)
+  set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
+  set(CPACK_DEBIAN_PACKAGE_DEPENDS "libeigen3-dev (>= 3.4), libxsimd-dev (>= 8.1)")
+  set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libtbb-dev (>= 2021), nlohmann-json3-dev")
+  include(CPack)
+endif()
