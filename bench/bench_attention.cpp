@@ -84,13 +84,13 @@ const char* name_of(Kind kind) {
 
 template <class T>
 void add(Kind kind, Shape shape, Threads threads) {
-  const std::string name = std::string("attention/") + name_of(kind) + "/" + heed::scalar_name<T>() +
-                           "/batch:" + std::to_string(shape.batch) + "/tokens:" + std::to_string(shape.tokens) +
-                           "/heads:" + std::to_string(shape.heads) + "/head_dim:" + std::to_string(shape.head_dim) +
-                           "/threads:" + std::to_string(threads.count);
-  benchmark::RegisterBenchmark(name.c_str(), attention<T>, kind, shape, threads)
-      ->UseManualTime()
-      ->Unit(benchmark::kMillisecond);
+  const std::string name = std::string("attention/") + name_of(kind) + "/" + heed::scalar_name<T>();
+  bench::add(
+      bench::name_of(
+          name,
+          {{"batch", shape.batch}, {"tokens", shape.tokens}, {"heads", shape.heads}, {"head_dim", shape.head_dim}},
+          threads),
+      threads, attention<T>, kind, shape, threads);
 }
 
 const bool added = [] {

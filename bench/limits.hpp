@@ -10,12 +10,17 @@ struct Threads {
   int count = 1;
 };
 
+// Cores that this process may run on. Work on more threads than these says nothing about either.
+int cores();
+
 // Multiply-adds from registers alone, in GFLOP/s, at the width this program is compiled for. Takes a millisecond.
 template <class A>
 double peak_gflops(Threads threads);
 
-// Reading memory far larger than the caches, in GB/s. Takes some ten milliseconds.
-double read_gbytes(Threads threads);
+// Reading, in GB/s. Work that reads so many bytes again and again finds them in the nearest cache that holds them, and so
+// does this, which reads as many (but at most 256 MiB: then, and where caches are smaller than that, it is the memory).
+// Takes some ten milliseconds.
+double read_gbytes(Threads threads, double bytes);
 
 // What the optimiser must believe to be used.
 template <class T>
