@@ -62,7 +62,8 @@ TEST_CASE_TEMPLATE("EigenMap: Linear", T, float, double) {
   const auto weights = heed::LinearWeights<T>::random(1, 130, hidden);
   const heed::Linear<T, EigenMap> layer(weights);
   const heed::Linear<T, Reference> plain(weights);
-  for (const auto& [batch, tokens] : calls) {
+  for (const auto& sizes : calls) {
+    const Index batch = sizes[0], tokens = sizes[1];
     const test::Strided<T, 3> x(random_tensor<T>({batch, tokens, hidden}, 2));
     const auto out =
         run_twice<T>({batch, tokens, 130}, 0, [&](auto to, heed::Workspace&) { layer.forward(eigen, x.view(), to); });
@@ -87,7 +88,8 @@ TEST_CASE_TEMPLATE("EigenMap: MultiHeadSelfAttention", T, float, double) {
       1, hidden, {.num_heads = 5, .num_kv_heads = 5, .head_dim = 10, .value_head_dim = 10}, true);
   const heed::MultiHeadSelfAttention<T, HeadLayout{}, EigenMap> layer(weights, {.dropout = 0.1}, {.num_heads = 5});
   const heed::MultiHeadSelfAttention<T, HeadLayout{}, Reference> plain(weights, {.dropout = 0.1}, {.num_heads = 5});
-  for (const auto& [batch, tokens] : calls) {
+  for (const auto& sizes : calls) {
+    const Index batch = sizes[0], tokens = sizes[1];
     CAPTURE(tokens);
     const test::Strided<T, 3> x(random_tensor<T>({batch, tokens, hidden}, 2));
     Tensor<bool, 4> mask({batch, 1, 1, tokens});
@@ -127,7 +129,8 @@ TEST_CASE_TEMPLATE("EigenMap: GroupedQueryAttention", T, float, double) {
   for (const auto kind : {heed::QueryKeyNorm::none, heed::QueryKeyNorm::rms, heed::QueryKeyNorm::layer}) {
     const auto layer = grouped_query_attention<T, EigenMap>(kind);
     const auto plain = grouped_query_attention<T, Reference>(kind);
-    for (const auto& [batch, tokens] : calls) {
+    for (const auto& sizes : calls) {
+      const Index batch = sizes[0], tokens = sizes[1];
       CAPTURE(tokens);
       const test::Strided<T, 3> x(random_tensor<T>({batch, tokens, hidden}, 6));
       Tensor<bool, 2> valid({batch, tokens});

@@ -4,6 +4,8 @@
 
 #include <unsupported/Eigen/CXX11/Tensor>
 
+#include <utility>
+
 #include "heed/core/tensor.hpp"
 #include "heed/interop/elements.hpp"
 
@@ -60,7 +62,11 @@ auto as_view(E&& tensor) noexcept {
     } else {
       static_assert(rank >= 1, "a view has at least one axis");
       Index extents[rank];
-      for (int axis = 0; axis < rank; ++axis) extents[axis] = static_cast<Index>(tensor.dimension(axis));
+      // As constants: what type an axis has differs from tensor to map.
+      [&]<std::size_t... axis>(std::index_sequence<axis...>) {
+        ((extents[axis] = static_cast<Index>(tensor.dimension(axis))), ...);
+      }
+      (std::make_index_sequence<static_cast<std::size_t>(rank)>());
       return View<T, rank>(tensor.data(), extents);
     }
   }
