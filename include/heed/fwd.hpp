@@ -37,5 +37,6 @@ namespace heed::inline HEED_ABI {
 class Reference;
 class Simd;
 class Cpu;
+class EigenMap;
 
 }  // namespace heed::inline HEED_ABI
