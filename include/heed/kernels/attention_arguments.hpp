@@ -104,9 +104,10 @@ class Dropout {
         counter_{{0, static_cast<std::uint32_t>(query), static_cast<std::uint32_t>(head),
                   static_cast<std::uint32_t>(batch)}} {}
 
-  // Multiplies the weights of keys first … first + count − 1 by 0 or by scale = 1 / (1 − probability); NaN stays NaN.
+  // Multiplies the weights of keys first … first + count − 1, which lie `stride` apart, by 0 or by scale = 1 / (1 −
+  // probability); NaN stays NaN.
   template <class A>
-  void apply(A* weights, Index first, Index count, A scale) noexcept {
+  void apply(A* weights, Index stride, Index first, Index count, A scale) noexcept {
     RandomWords words;
     for (Index i = 0; i < count; ++i) {
       const Index key = first + i;
@@ -114,7 +115,7 @@ class Dropout {
         counter_.words[0] = static_cast<std::uint32_t>(key / 4);
         words = philox(seed_, counter_);
       }
-      weights[i] *= words[key % 4] < threshold_ ? A(0) : scale;
+      weights[i * stride] *= words[key % 4] < threshold_ ? A(0) : scale;
     }
   }
 

@@ -80,7 +80,7 @@ void reference_attention_row(const AttentionArguments<T>& arguments, const Atten
     if (options.dropout > 0) {
       Dropout dropout(static_cast<double>(options.dropout), options.dropout_seed, sequence.batch, head,
                       sequence.offset + t);
-      dropout.apply(scores + i, keys.begin + i, 1, 1 / (1 - options.dropout));
+      dropout.apply(scores + i, 1, keys.begin + i, 1, 1 / (1 - options.dropout));
     }
   }
   for (Index d = 0; d < sequence.out.extent(2); ++d) {

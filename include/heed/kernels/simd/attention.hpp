@@ -23,7 +23,7 @@ AttentionCut cut_attention(const AttentionExtents& extents, Index workers) noexc
   if (queries > extents.queries) queries = extents.queries;
   const auto per_head = [&] { return (extents.queries + queries - 1) / queries; };
   // Where there are too few blocks for all workers: smaller ones, down to what goes through a tile together.
-  while (workers > 1 && heads * per_head() < 4 * workers && queries * group > attention_rows<A>)
+  while (workers > 1 && heads * per_head() < 4 * workers && queries * group > attention_part_rows<A>)
     queries = (queries + 1) / 2;
   return {queries, per_head(), heads * per_head()};
 }

@@ -1,12 +1,13 @@
 // One block of attention on vectors: some queries of one sequence, for all query heads that share a kv head, against
 // tiles of their keys, with one softmax across the tiles (flash attention).
 //
-// A tile of keys and values is packed once for all rows of the block (a row is one query of one head). Rows go through
-// it some at a time, so that their scores stay in the cache:
+// A row is one query of one head. Rows lie in the lanes of vectors: a tile of keys is the left operand of q·kᵀ, so
+// neither keys nor values are transposed, and softmax and merging are operations of whole vectors. Rows go through a
+// tile some at a time, so that their scores stay in the cache:
 //
-//   scores    = (scale · q) · kᵀ             a product over panels of keys; softcap, modifier, ALiBi, bias, mask
+//   scores    = k · (scale · q)ᵀ             a product over panels of queries; softcap, modifier, ALiBi, bias, mask
 //   weights   = e^(scores − maximum)         with the tile's own maximum and sum
-//   tile_out  = weights · v                  a product over panels of values
+//   tile_out  = weightsᵀ · v                 a product over panels of values
 //   out       = out · α + tile_out · β       α = e^(old maximum − new), β = e^(tile's maximum − new); so for the sums
 //
 // and in the end out / sum. Bits: a tile holds attention_tile_keys keys, counted from the sequence's key 0, however the
@@ -16,6 +17,7 @@
 #pragma once
 
 #include <cmath>
+#include <type_traits>
 
 #include "heed/core/workspace.hpp"
 #include "heed/kernels/attention_arguments.hpp"
@@ -25,69 +27,96 @@
 
 namespace heed::inline HEED_ABI::impl {
 
-// Rows that go through a tile together: whole register tiles, whose scores fit the level-2 cache.
+// Rows that go through a tile together: whole vectors, and few rows more than whole register tiles.
 template <class A>
-inline constexpr Index attention_rows = 64 / simd::tile_rows<A>* simd::tile_rows<A>;
-// Rows of a block, for which a tile is packed once. (One query of a larger group is a block, too.)
+inline constexpr Index attention_part_rows = (simd::tile_rows<A> == 14 ? 4 : 6) * simd::width<A>;
+// Rows of a block, for which a tile is copied once. (One query of a larger group is a block, too.)
 template <class A>
-inline constexpr Index attention_block_rows = 4 * attention_rows<A>;
+inline constexpr Index attention_block_rows = 256 / attention_part_rows<A>* attention_part_rows<A>;
 
-// One worker's memory. Rows of scores and outputs are padded to whole panels.
+// What is known about the rows of a part, lane by lane.
+template <class A>
+struct AttentionLanes {
+  A* first = nullptr;    // keys of the tile that a row attends by order: first …
+  A* end = nullptr;      // … end − 1
+  A* maximum = nullptr;  // of the tile's softmax
+  A* sum = nullptr;
+  A* keep = nullptr;  // α
+  A* take = nullptr;  // β
+  A* slope = nullptr;
+  A* query = nullptr;  // its position, counted from somewhere near
+
+  static AttentionLanes take_from(Workspace& workspace, Index lanes) noexcept {
+    AttentionLanes all;
+    for (A** each : {&all.first, &all.end, &all.maximum, &all.sum, &all.keep, &all.take, &all.slope, &all.query})
+      *each = workspace.take<A>(lanes);
+    return all;
+  }
+};
+
+// One worker's memory.
 template <class A>
 struct AttentionScratch {
-  Index score_stride = 0;
-  Index out_stride = 0;
-  A* query = nullptr;             // [block rows, D], times the scale
-  KeyRange* keys = nullptr;       // [block rows]: what each may attend
-  A* out = nullptr;               // [block rows, Dv]
-  RowSum<A>* sum = nullptr;       // [block rows]
-  A* key_panels = nullptr;        // of [D, tile keys]
-  A* value_panels = nullptr;      // of [tile keys, Dv]
-  A* scores = nullptr;            // [rows, tile keys]
-  bool* attended = nullptr;       // [rows, tile keys], for tiles with values that are not finite
-  A* tile_out = nullptr;          // [rows, Dv]
-  RowSum<A>* tile_sum = nullptr;  // [rows]
+  Index lanes = 0;           // of a part: whole panels
+  Index out_stride = 0;      // Dv, padded to whole panels
+  Index key_stride = 0;      // D, padded to whole vectors
+  A* query = nullptr;        // for each part panels of [D, lanes], times the scale
+  KeyRange* keys = nullptr;  // [block rows]: what each may attend
+  A* out = nullptr;          // [block rows, Dv]
+  A* maximum = nullptr;      // [block rows]
+  A* sum = nullptr;          // [block rows]
+  A* tile_keys = nullptr;    // [tile keys, D]
+  A* tile_values = nullptr;  // panels of [tile keys, Dv]
+  A* scores = nullptr;       // [tile keys, lanes]
+  bool* attended = nullptr;  // [tile keys, lanes], for tiles with values that are not finite
+  A* modified = nullptr;     // [lanes, tile keys], for modifiers
+  A* tile_out = nullptr;     // [lanes, Dv]
+  AttentionLanes<A> lane{};  // [lanes]
 
   static AttentionScratch take(Workspace& workspace, const AttentionExtents& extents) noexcept {
     const auto at_most = [](Index value, Index limit) { return value < limit ? value : limit; };
     const Index group = extents.num_heads / extents.num_kv_heads;
-    const Index block_rows =
+    const Index rows =
         at_most(group * extents.queries, group < attention_block_rows<A> ? attention_block_rows<A> : group);
-    const Index rows = at_most(block_rows, attention_rows<A>);
-    const Index tile_keys = at_most(extents.keys, attention_tile_keys);
+    const Index keys = at_most(extents.keys, attention_tile_keys);
+    constexpr Index w = simd::width<A>;
+    const Index whole_keys = (keys + w - 1) / w * w;
 
     AttentionScratch scratch;
-    scratch.score_stride = simd::padded_columns<A>(tile_keys);
+    scratch.lanes = simd::padded_columns<A>(at_most(rows, attention_part_rows<A>));
     scratch.out_stride = simd::padded_columns<A>(extents.value_head_dim);
-    scratch.query = workspace.take<A>(block_rows * extents.head_dim);
-    scratch.keys = workspace.take<KeyRange>(block_rows);
-    scratch.out = workspace.take<A>(block_rows * scratch.out_stride);
-    scratch.sum = workspace.take<RowSum<A>>(block_rows);
-    scratch.key_panels = workspace.take<A>(extents.head_dim * scratch.score_stride);
-    scratch.value_panels = workspace.take<A>(tile_keys * scratch.out_stride);
-    scratch.scores = workspace.take<A>(rows * scratch.score_stride);
-    scratch.attended = workspace.take<bool>(rows * scratch.score_stride);
-    scratch.tile_out = workspace.take<A>(rows * scratch.out_stride);
-    scratch.tile_sum = workspace.take<RowSum<A>>(rows);
+    scratch.key_stride = (extents.head_dim + w - 1) / w * w;
+    const Index padded_rows = (rows + scratch.lanes - 1) / (scratch.lanes > 0 ? scratch.lanes : 1) * scratch.lanes;
+    scratch.query = workspace.take<A>(padded_rows * extents.head_dim);
+    scratch.keys = workspace.take<KeyRange>(rows);
+    scratch.out = workspace.take<A>(rows * scratch.out_stride);
+    scratch.maximum = workspace.take<A>(padded_rows);
+    scratch.sum = workspace.take<A>(padded_rows);
+    scratch.tile_keys = workspace.take<A>(keys * scratch.key_stride);
+    scratch.tile_values = workspace.take<A>(keys * scratch.out_stride);
+    scratch.scores = workspace.take<A>(whole_keys * scratch.lanes);
+    scratch.attended = workspace.take<bool>(keys * scratch.lanes);
+    scratch.modified = workspace.take<A>(scratch.lanes * whole_keys);
+    scratch.tile_out = workspace.take<A>(scratch.lanes * scratch.out_stride);
+    scratch.lane = AttentionLanes<A>::take_from(workspace, scratch.lanes);
     return scratch;
   }
 };
 
-// α, β and the sum of two partial softmaxes made one.
+// Two partial softmaxes made one: α and β, by which the first one's and the second one's numbers are multiplied.
 template <class A>
 struct Merged {
-  A keep;  // α: what the first one's numbers are multiplied by
-  A take;  // β: the second one's
-  RowSum<A> sum;
+  simd::Vec<A> keep, take, maximum, sum;
 };
 
 template <class A>
-Merged<A> merge(RowSum<A> first, RowSum<A> second) noexcept {
-  const A maximum = first.maximum < second.maximum ? second.maximum : first.maximum;
-  const A subtracted = maximum == masked_score<A> ? A(0) : maximum;  // no key in either: −inf − −inf would be NaN
-  alignas(64) A factors[simd::width<A>] = {first.maximum - subtracted, second.maximum - subtracted};
-  simd::store(factors, simd::exp_nonpositive(simd::load(factors)));
-  return {factors[0], factors[1], {maximum, simd::fma(first.sum, factors[0], second.sum * factors[1])}};
+HEED_INLINE Merged<A> merge(simd::Vec<A> maximum, simd::Vec<A> sum, simd::Vec<A> other_maximum,
+                            simd::Vec<A> other_sum) noexcept {
+  const simd::Vec<A> most = simd::max(maximum, other_maximum);
+  const simd::Vec<A> subtracted = finite_maximum<A>(most);  // no key in either: −inf − −inf would be NaN
+  const simd::Vec<A> keep = simd::exp_difference(maximum - subtracted);
+  const simd::Vec<A> take = simd::exp_difference(other_maximum - subtracted);
+  return {keep, take, most, simd::fma(sum, keep, other_sum * take)};
 }
 
 // Product is simd::PanelProduct, or what stands for it.
@@ -107,7 +136,7 @@ class AttentionBlock {
         kv_head_(kv_head),
         first_query_(first_query),
         queries_(queries < sequence_.queries() - first_query ? queries : sequence_.queries() - first_query),
-        key_panel_(Product::template panel_width<A>(scratch.score_stride)),
+        query_panel_(Product::template panel_width<A>(scratch.lanes)),
         value_panel_(Product::template panel_width<A>(scratch.out_stride)) {}
 
   void run() noexcept {
@@ -119,22 +148,34 @@ class AttentionBlock {
     });
     for (Index row = 0; row < rows(); ++row) finish(row);
     if (sequence_.weights.present()) {
-      for_each_tile(
-          [&](const Tile& tile) { for_each_part(tile, [&](const Part& part) { write_weights(tile, part); }); });
+      for_each_tile([&](const Tile& tile) {
+        for_each_part(tile, [&](const Part& part) {
+          for_each_panel(tile, part, [&](const Panel& panel) { write_weights(tile, part, panel); });
+        });
+      });
     }
   }
 
  private:
+  static constexpr Index width = simd::width<A>;
+
   // Keys of the sequence from `key` on; columns are counted from there.
   struct Tile {
     Index key;
     KeyRange columns;  // what any row of the block attends
   };
-  // Rows of the block that go through a tile together.
+  // Rows of the block that go through a tile together; a row's lane is its number in the part.
   struct Part {
     Index row;
     Index rows;
     KeyRange columns;  // what any of these rows attends
+  };
+  // Some lanes of a part, for whose queries there is a panel.
+  struct Panel {
+    Index lane;
+    Index rows;
+    KeyRange columns;  // what any of these rows attends, and
+    KeyRange inside;   // what all of them do, as far as order decides
   };
 
   // Rows are counted head by head.
@@ -149,6 +190,12 @@ class AttentionBlock {
     const Index end = keys.end - key < attention_tile_keys ? keys.end - key : attention_tile_keys;
     return begin < end ? KeyRange{begin, end} : KeyRange{0, 0};
   }
+  // The smallest range that holds those of rows row … row + count − 1.
+  KeyRange columns(Index row, Index count, Index key) const noexcept {
+    KeyRange all{0, 0};
+    for (Index i = 0; i < count; ++i) all = join(all, columns(row + i, key));
+    return all;
+  }
 
   // The smallest range that holds both; an empty one is {0, 0}.
   static KeyRange join(KeyRange a, KeyRange b) noexcept {
@@ -158,68 +205,87 @@ class AttentionBlock {
   }
 
   void begin_rows() noexcept {
-    const simd::Vec<A> scale = simd::broadcast<A>(arguments_.scale());
     const Index depth = arguments_.extents.head_dim;
+    const Index lanes = scratch_.lanes;
     for (Index row = 0; row < rows(); ++row) {
       const KeyRange keys = attended_keys(sequence_, options_, modifier_, head(row), query(row));
       scratch_.keys[row] = keys;
       keys_ = join(keys_, keys);
-      scratch_.sum[row] = {};
-      A* out = scratch_.out + row * scratch_.out_stride;
-      for (Index d = 0; d < scratch_.out_stride; ++d) out[d] = 0;
-
-      const T* from = sequence_.query.pointer(query(row), head(row));
-      A* to = scratch_.query + row * depth;
-      for (Index d = 0; d < depth; d += simd::width<A>)
-        simd::store_partial(to + d, depth - d, simd::load_partial(from + d, depth - d) * scale);
+      A* const out = scratch_.out + row * scratch_.out_stride;
+      for (Index d = 0; d < scratch_.out_stride; d += width) simd::store(out + d, simd::broadcast<A>(0));
+    }
+    for (Index first = 0; first < rows(); first += lanes) {
+      for (Index lane = first; lane < first + lanes; lane += width) {
+        simd::store(scratch_.maximum + lane, simd::broadcast<A>(masked_score<A>));
+        simd::store(scratch_.sum + lane, simd::broadcast<A>(0));
+      }
+      for (Index lane = 0; lane < lanes && first + lane < rows(); lane += query_panel_) {
+        const Index row = first + lane;
+        pack_query_panel<T>([&](Index i) { return sequence_.query.pointer(query(row + i), head(row + i)); },
+                            rows() - row, query_panel_, depth, query_panel_, arguments_.scale(),
+                            scratch_.query + row * depth);
+      }
     }
   }
 
-  // Calls f for the tiles that some row attends, in ascending order, with their keys packed.
+  // Calls f for the tiles that some row attends, in ascending order, with their keys copied.
   template <class F>
   void for_each_tile(F&& f) noexcept {
     for (Index key = keys_.begin / attention_tile_keys * attention_tile_keys; key < keys_.end;
          key += attention_tile_keys) {
-      Tile tile{key, {0, 0}};
-      for (Index row = 0; row < rows(); ++row) tile.columns = join(tile.columns, columns(row, key));
+      const Tile tile{key, columns(0, rows(), key)};
       if (tile.columns.end == 0) continue;
       pack_keys(tile);
       f(tile);
     }
   }
 
-  // Calls f for the parts of the block that attend anything in the tile, with their scores made.
+  // Calls f for the parts of the block that attend anything in the tile.
   template <class F>
   void for_each_part(const Tile& tile, F&& f) noexcept {
-    for (Index row = 0; row < rows(); row += attention_rows<A>) {
-      Part part{row, rows() - row < attention_rows<A> ? rows() - row : attention_rows<A>, {0, 0}};
-      for (Index i = 0; i < part.rows; ++i) part.columns = join(part.columns, columns(row + i, tile.key));
-      if (part.columns.end == 0) continue;
-      make_scores(tile, part);
-      f(part);
+    for (Index row = 0; row < rows(); row += scratch_.lanes) {
+      const Index count = rows() - row < scratch_.lanes ? rows() - row : scratch_.lanes;
+      const Part part{row, count, columns(row, count, tile.key)};
+      if (part.columns.end != 0) f(part);
     }
   }
 
-  // Panels of kᵀ, from the panel that holds the first column on.
+  // Calls f for the panels of a part that attend anything in the tile, with their scores made.
+  template <class F>
+  void for_each_panel(const Tile& tile, const Part& part, F&& f) noexcept {
+    for (Index lane = 0; lane < part.rows; lane += query_panel_) {
+      Panel panel{lane, part.rows - lane < query_panel_ ? part.rows - lane : query_panel_, {0, 0}, {0, tile_keys()}};
+      for (Index i = 0; i < query_panel_; ++i) {
+        const KeyRange attended = i < panel.rows ? columns(part.row + lane + i, tile.key) : part.columns;
+        scratch_.lane.first[lane + i] = static_cast<A>(attended.begin);
+        scratch_.lane.end[lane + i] = static_cast<A>(attended.end);
+        if (i >= panel.rows) continue;  // a lane without a row: anything goes
+        panel.columns = join(panel.columns, attended);
+        if (attended.begin > panel.inside.begin) panel.inside.begin = attended.begin;
+        if (attended.end < panel.inside.end) panel.inside.end = attended.end;
+      }
+      if (panel.columns.end != 0) make_scores(tile, part, panel);
+      f(panel);
+    }
+  }
+
   void pack_keys(const Tile& tile) noexcept {
     const Index depth = arguments_.extents.head_dim;
-    for (Index column = tile.columns.begin / key_panel_ * key_panel_; column < tile.columns.end; column += key_panel_) {
-      // A panel may begin before the oldest key that a cache keeps.
-      const Index first = column + tile.key < sequence_.first_key ? sequence_.first_key - tile.key - column : 0;
-      const Index left = tile.columns.end - column;
-      pack_key_panel(sequence_.key, tile.key + column, {first, left < key_panel_ ? left : key_panel_}, kv_head_, depth,
-                     key_panel_, scratch_.key_panels + column * depth);
+    for (Index column = tile.columns.begin; column < tile.columns.end; ++column) {
+      const TokenHead<T> token = sequence_.key.token(tile.key + column, kv_head_);
+      A* const to = scratch_.tile_keys + column * scratch_.key_stride;
+      for (Index d = 0; d < depth; d += width) simd::store(to + d, load_token(token, d, depth - d));
     }
   }
 
   // Panels of v; a row of a panel lies at its column of the tile. Finds out whether all values are finite.
   void pack_values(const Tile& tile) noexcept {
-    const Index width = arguments_.extents.value_head_dim;
+    const Index depth = arguments_.extents.value_head_dim;
     simd::Vec<A> zeros = simd::broadcast<A>(0);
     for (Index column = tile.columns.begin; column < tile.columns.end; ++column) {
       const TokenHead<T> token = sequence_.value.token(tile.key + column, kv_head_);
-      for (Index d = 0; d < scratch_.out_stride; d += simd::width<A>) {
-        const simd::Vec<A> value = d < width ? load_token(token, d, width - d) : simd::broadcast<A>(0);
+      for (Index d = 0; d < scratch_.out_stride; d += width) {
+        const simd::Vec<A> value = d < depth ? load_token(token, d, depth - d) : simd::broadcast<A>(0);
         simd::store(value_panel(d) + column * value_panel_, value);
         zeros = simd::fma(value, simd::broadcast<A>(0), zeros);  // NaN · 0 and inf · 0 are NaN
       }
@@ -229,115 +295,206 @@ class AttentionBlock {
 
   // Where the tile's first key has dimension d of its value; the keys are value_panel_ apart.
   A* value_panel(Index d) const noexcept {
-    return scratch_.value_panels + d / value_panel_ * value_panel_ * tile_keys() + d % value_panel_;
+    return scratch_.tile_values + d / value_panel_ * value_panel_ * tile_keys() + d % value_panel_;
   }
 
-  // Keys that a panel of values has room for.
+  // Keys that a tile has room for.
   Index tile_keys() const noexcept {
     return arguments_.extents.keys < attention_tile_keys ? arguments_.extents.keys : attention_tile_keys;
   }
 
-  // scores = q · kᵀ, and all that changes them, but for the columns a row does not attend by order.
-  void make_scores(const Tile& tile, const Part& part) noexcept {
-    const Index depth = arguments_.extents.head_dim;
-    const Index stride = scratch_.score_stride;
-    const Index begin = part.columns.begin / key_panel_ * key_panel_;
-    const Index end = (part.columns.end + key_panel_ - 1) / key_panel_ * key_panel_;
-    Product::multiply(part.rows, end - begin, depth, simd::Rows<A>{scratch_.query + part.row * depth, depth, 1},
-                      simd::Panels<A>{scratch_.key_panels + begin * depth, depth * key_panel_, key_panel_},
-                      scratch_.scores + begin, stride, simd::Start::zero);
-
-    for (Index i = 0; i < part.rows;) {  // the rows of one head at a time
-      const Index row = part.row + i;
-      const Index left = queries_ - row % queries_;
-      const Index count = left < part.rows - i ? left : part.rows - i;
-      const Index t = query(row);
-      ScoreTile<A> scores{scratch_.scores + i * stride + begin,
-                          stride,
-                          count,
-                          part.columns.end - begin,
-                          sequence_.batch,
-                          head(row),
-                          sequence_.offset + t,
-                          tile.key + begin};
-      if (options_.softcap > 0) softcap_scores(scores, options_.softcap);
-      modifier_(scores);
-      if (options_.alibi_slopes.present()) alibi_scores(scores, options_.alibi_slopes(scores.head));
-      if (options_.bias.present()) bias_scores(scores, options_.bias, t);
-      if (options_.mask.present()) mask_scores(scores, options_.mask, t);
-      i += count;
-    }
+  ScoreLanes<A> scores_of(const Panel& panel) const noexcept {
+    return {scratch_.scores + panel.lane, scratch_.lanes, query_panel_, panel.columns};
   }
 
-  // The columns a part's softmax and products go over: whole vectors.
-  static KeyRange whole_vectors(KeyRange columns) noexcept {
-    constexpr Index w = simd::width<A>;
-    return {columns.begin / w * w, (columns.end + w - 1) / w * w};
+  // scores = k · qᵀ, and all that changes them; −inf where a row does not attend a key.
+  void make_scores(const Tile& tile, const Part& part, const Panel& panel) noexcept {
+    const Index depth = arguments_.extents.head_dim;
+    const ScoreLanes<A> scores = scores_of(panel);
+    const KeyRange keys = panel.columns;
+    Product::multiply(
+        keys.end - keys.begin, query_panel_, depth,
+        simd::Rows<A>{scratch_.tile_keys + keys.begin * scratch_.key_stride, scratch_.key_stride, 1},
+        simd::Panels<A>{scratch_.query + (part.row + panel.lane) * depth, query_panel_ * depth, query_panel_},
+        scores.data + keys.begin * scores.stride, scores.stride, simd::Start::zero);
+
+    const Index row = part.row + panel.lane;
+    if (options_.softcap > 0) softcap_scores(scores, options_.softcap);
+    if constexpr (!std::is_same_v<Modifier, NoModifier>) modify(tile, row, panel, scores);
+    if (options_.alibi_slopes.present()) {
+      const Index origin = tile.key & ~Index{0xfff};  // so that the numbers are the same wherever the tile begins
+      for (Index i = 0; i < query_panel_; ++i) {
+        const bool there = i < panel.rows;
+        scratch_.lane.slope[panel.lane + i] = there ? options_.alibi_slopes(head(row + i)) : A(0);
+        scratch_.lane.query[panel.lane + i] = there ? static_cast<A>(sequence_.offset + query(row + i) - origin) : A(0);
+      }
+      alibi_scores(scores, scratch_.lane.slope + panel.lane, scratch_.lane.query + panel.lane, tile.key - origin);
+    }
+    if (options_.bias.present()) bias_scores(scores, elements_of(options_.bias, tile, row, panel));
+    if (options_.mask.present()) mask_scores(scores, elements_of(options_.mask, tile, row, panel));
+    exclude_scores(scores, scratch_.lane.first + panel.lane, scratch_.lane.end + panel.lane, panel.inside);
+  }
+
+  // The rows of a mask or bias that belong to a panel's lanes.
+  template <class M>
+  LaneElements<M> elements_of(const ScoreView<M>& view, const Tile& tile, Index row,
+                              const Panel& panel) const noexcept {
+    static_assert(LaneElements<M>::most >= attention_part_rows<A>);
+    LaneElements<M> elements;
+    elements.key_stride = view.key_stride();
+    elements.same = true;
+    for (Index i = 0; i < query_panel_; ++i) {
+      const Index of = row + (i < panel.rows ? i : panel.rows - 1);
+      elements.rows[i] = view.row(sequence_.batch, head(of), query(of)) + tile.key * view.key_stride();
+      elements.same = elements.same && elements.rows[i] == elements.rows[0];
+    }
+    return elements;
+  }
+
+  // Hands the scores to the modifier as it wants them: row by row, one head at a time.
+  void modify(const Tile& tile, Index row, const Panel& panel, const ScoreLanes<A>& scores) noexcept {
+    const Index stride = (tile_keys() + width - 1) / width * width;
+    const KeyRange keys = panel.columns;
+    turn(scores, stride, [](simd::Vec<A>(&block)[width], A* lanes, Index lane_stride, A* turned, Index turned_stride) {
+      for (Index i = 0; i < width; ++i) block[i] = simd::load(lanes + i * lane_stride);
+      simd::transpose<A>(block);
+      for (Index i = 0; i < width; ++i) simd::store(turned + i * turned_stride, block[i]);
+    });
+    for (Index i = 0; i < panel.rows;) {
+      const Index left = queries_ - (row + i) % queries_;
+      const Index count = left < panel.rows - i ? left : panel.rows - i;
+      ScoreTile<A> part{scratch_.modified + i * stride + keys.begin,
+                        stride,
+                        count,
+                        keys.end - keys.begin,
+                        sequence_.batch,
+                        head(row + i),
+                        sequence_.offset + query(row + i),
+                        tile.key + keys.begin};
+      modifier_(part);
+      i += count;
+    }
+    turn(scores, stride, [](simd::Vec<A>(&block)[width], A* lanes, Index lane_stride, A* turned, Index turned_stride) {
+      for (Index i = 0; i < width; ++i) block[i] = simd::load(turned + i * turned_stride);
+      simd::transpose<A>(block);
+      for (Index i = 0; i < width; ++i) simd::store(lanes + i * lane_stride, block[i]);
+    });
+  }
+
+  // Calls f for the square blocks of a panel's scores and of the same scores row by row.
+  template <class F>
+  void turn(const ScoreLanes<A>& scores, Index stride, F&& f) noexcept {
+    simd::Vec<A> block[width];
+    for (Index lane = 0; lane < scores.lanes; lane += width) {
+      for (Index key = scores.keys.begin / width * width; key < scores.keys.end; key += width) {
+        f(block, scores.data + key * scores.stride + lane, scores.stride, scratch_.modified + lane * stride + key,
+          stride);
+      }
+    }
   }
 
   // Softmax of one part within one tile, weighted values, merge.
   void attend(const Tile& tile, const Part& part) noexcept {
-    const KeyRange vectors = whole_vectors(part.columns);
-    for (Index i = 0; i < part.rows; ++i) {
-      A* scores = scratch_.scores + i * scratch_.score_stride;
-      const KeyRange attended = columns(part.row + i, tile.key);
-      mask_outside(scores, vectors.begin, vectors.end, attended);
-      if (!values_are_finite_) remember_attended(i, part.columns);
-      scratch_.tile_sum[i] = softmax_row(scores, vectors.begin, vectors.end);
-      drop(scores, part.row + i, tile.key, attended);
-    }
-    if (values_are_finite_) {
-      Product::multiply(
-          part.rows, scratch_.out_stride, part.columns.end - part.columns.begin,
-          simd::Rows<A>{scratch_.scores + part.columns.begin, scratch_.score_stride, 1},
-          simd::Panels<A>{value_panel(0) + part.columns.begin * value_panel_, tile_keys() * value_panel_, value_panel_},
-          scratch_.tile_out, scratch_.out_stride, simd::Start::zero);
-    } else {
-      for (Index i = 0; i < part.rows; ++i) weigh_attended(i, part.columns);
-    }
-    for (Index i = 0; i < part.rows; ++i) merge_row(part.row + i, i);
+    const AttentionLanes<A>& lane = scratch_.lane;
+    for_each_panel(tile, part, [&](const Panel& panel) {
+      clear_weights(panel, part.columns);
+      if (panel.columns.end == 0) {
+        for (Index i = panel.lane; i < panel.lane + query_panel_; ++i) {
+          lane.maximum[i] = masked_score<A>;
+          lane.sum[i] = 0;
+        }
+        return;
+      }
+      const ScoreLanes<A> scores = scores_of(panel);
+      if (!values_are_finite_) remember_attended(scores, panel.lane);
+      softmax_scores(scores, lane.maximum + panel.lane, lane.sum + panel.lane);
+      if (options_.dropout != 0) {
+        for (Index i = 0; i < panel.rows; ++i) drop(tile, part.row + panel.lane + i, scores.data + i);
+      }
+    });
+    weigh(tile, part);
+    merge_rows(part);
   }
 
-  // Weights after dropout; the sum is that of all weights.
-  void drop(A* weights, Index row, Index key, KeyRange attended) const noexcept {
-    if (options_.dropout == 0) return;
+  // 0 for keys that other panels of the part attend.
+  void clear_weights(const Panel& panel, KeyRange all) noexcept {
+    for (Index key = all.begin; key < all.end; ++key) {
+      if (key == panel.columns.begin) key = panel.columns.end;
+      if (key >= all.end) return;
+      A* const scores = scratch_.scores + key * scratch_.lanes + panel.lane;
+      for (Index lane = 0; lane < query_panel_; lane += width) simd::store(scores + lane, simd::broadcast<A>(0));
+    }
+  }
+
+  // Weights of one row after dropout; the sum is that of all weights.
+  void drop(const Tile& tile, Index row, A* weights) const noexcept {
+    const KeyRange attended = columns(row, tile.key);
     Dropout dropout(static_cast<double>(options_.dropout), options_.dropout_seed, sequence_.batch, head(row),
                     sequence_.offset + query(row));
-    dropout.apply(weights + attended.begin, key + attended.begin, attended.end - attended.begin,
-                  1 / (1 - options_.dropout));
+    dropout.apply(weights + attended.begin * scratch_.lanes, scratch_.lanes, tile.key + attended.begin,
+                  attended.end - attended.begin, 1 / (1 - options_.dropout));
   }
 
-  void remember_attended(Index i, KeyRange columns) noexcept {
-    const Index row = i * scratch_.score_stride;
-    for (Index column = columns.begin; column < columns.end; ++column)
-      scratch_.attended[row + column] = scratch_.scores[row + column] != masked_score<A>;
+  void remember_attended(const ScoreLanes<A>& scores, Index lane) noexcept {
+    for (Index key = scores.keys.begin; key < scores.keys.end; ++key) {
+      for (Index i = 0; i < scores.lanes; ++i)
+        scratch_.attended[key * scratch_.lanes + lane + i] = scores.data[key * scores.stride + i] != masked_score<A>;
+    }
+  }
+
+  // tile_out = weightsᵀ · v. Under causal order some rows of a part need fewer keys than others.
+  void weigh(const Tile& tile, const Part& part) noexcept {
+    constexpr Index together = simd::tile_rows<A>;
+    for (Index i = 0; i < part.rows; i += together) {
+      const Index count = part.rows - i < together ? part.rows - i : together;
+      const KeyRange keys = columns(part.row + i, count, tile.key);
+      if (!values_are_finite_) {
+        for (Index lane = i; lane < i + count; ++lane) weigh_attended(lane, columns(part.row + lane, tile.key));
+        continue;
+      }
+      Product::multiply(
+          count, scratch_.out_stride, keys.end - keys.begin,
+          simd::Rows<A>{scratch_.scores + keys.begin * scratch_.lanes + i, 1, scratch_.lanes},
+          simd::Panels<A>{value_panel(0) + keys.begin * value_panel_, tile_keys() * value_panel_, value_panel_},
+          scratch_.tile_out + i * scratch_.out_stride, scratch_.out_stride, simd::Start::zero);
+    }
   }
 
   // The product for one row, with the keys it does not attend left out: 0 · NaN is not 0.
-  void weigh_attended(Index i, KeyRange columns) noexcept {
-    const Index row = i * scratch_.score_stride;
-    for (Index d = 0; d < scratch_.out_stride; d += simd::width<A>) {
-      const A* value = value_panel(d);
+  void weigh_attended(Index lane, KeyRange keys) noexcept {
+    for (Index d = 0; d < scratch_.out_stride; d += width) {
+      const A* const value = value_panel(d);
       simd::Vec<A> sum = simd::broadcast<A>(0);
-      for (Index column = columns.begin; column < columns.end; ++column) {
-        if (!scratch_.attended[row + column]) continue;
-        sum = simd::fma(simd::broadcast<A>(scratch_.scores[row + column]), simd::load(value + column * value_panel_),
-                        sum);
+      for (Index key = keys.begin; key < keys.end; ++key) {
+        if (!scratch_.attended[key * scratch_.lanes + lane]) continue;
+        sum = simd::fma(simd::broadcast<A>(scratch_.scores[key * scratch_.lanes + lane]),
+                        simd::load(value + key * value_panel_), sum);
       }
-      simd::store(scratch_.tile_out + i * scratch_.out_stride + d, sum);
+      simd::store(scratch_.tile_out + lane * scratch_.out_stride + d, sum);
     }
   }
 
-  // Row i of the tile's results joins those of the tiles before it.
-  void merge_row(Index row, Index i) noexcept {
-    const Merged<A> merged = merge(scratch_.sum[row], scratch_.tile_sum[i]);
-    scratch_.sum[row] = merged.sum;
-    A* out = scratch_.out + row * scratch_.out_stride;
-    const A* added = scratch_.tile_out + i * scratch_.out_stride;
-    const simd::Vec<A> keep = simd::broadcast<A>(merged.keep);
-    const simd::Vec<A> take = simd::broadcast<A>(merged.take);
-    for (Index d = 0; d < scratch_.out_stride; d += simd::width<A>)
-      simd::store(out + d, simd::fma(simd::load(out + d), keep, simd::load(added + d) * take));
+  // The tile's results join those of the tiles before it.
+  void merge_rows(const Part& part) noexcept {
+    const AttentionLanes<A>& lane = scratch_.lane;
+    A* const maximum = scratch_.maximum + part.row;
+    A* const sum = scratch_.sum + part.row;
+    for (Index i = 0; i < part.rows; i += width) {
+      const Merged<A> merged = merge<A>(simd::load(maximum + i), simd::load(sum + i), simd::load(lane.maximum + i),
+                                        simd::load(lane.sum + i));
+      simd::store(maximum + i, merged.maximum);
+      simd::store(sum + i, merged.sum);
+      simd::store(lane.keep + i, merged.keep);
+      simd::store(lane.take + i, merged.take);
+    }
+    for (Index i = 0; i < part.rows; ++i) {
+      A* const out = scratch_.out + (part.row + i) * scratch_.out_stride;
+      const A* const added = scratch_.tile_out + i * scratch_.out_stride;
+      const simd::Vec<A> keep = simd::broadcast<A>(lane.keep[i]);
+      const simd::Vec<A> take = simd::broadcast<A>(lane.take[i]);
+      for (Index d = 0; d < scratch_.out_stride; d += width)
+        simd::store(out + d, simd::fma(simd::load(out + d), keep, simd::load(added + d) * take));
+    }
   }
 
   // The sink joins, the sum divides; the results go to the caller's tensors.
@@ -345,20 +502,24 @@ class AttentionBlock {
     A* out = scratch_.out + row * scratch_.out_stride;
     A keep = 1;
     if (options_.sinks.present()) {
-      const Merged<A> merged = merge(scratch_.sum[row], RowSum<A>{options_.sinks(head(row)), 1});
-      scratch_.sum[row] = merged.sum;
-      keep = merged.keep;
+      const Merged<A> merged =
+          merge<A>(simd::broadcast<A>(scratch_.maximum[row]), simd::broadcast<A>(scratch_.sum[row]),
+                   simd::broadcast<A>(options_.sinks(head(row))), simd::broadcast<A>(1));
+      simd::store_partial(scratch_.maximum + row, 1, merged.maximum);
+      simd::store_partial(scratch_.sum + row, 1, merged.sum);
+      simd::store_partial(&keep, 1, merged.keep);
     }
-    const auto [maximum, sum] = scratch_.sum[row];
+    const A maximum = scratch_.maximum[row];
+    const A sum = scratch_.sum[row];
     if (sequence_.log_sum_exp.present())
       sequence_.log_sum_exp(head(row), query(row)) = sum == 0 ? masked_score<A> : maximum + std::log(sum);
 
     const simd::Vec<A> divisor = simd::broadcast<A>(sum == 0 ? A(1) : sum);  // without keys 0 / 1, never 0 / 0
-    const Index width = arguments_.extents.value_head_dim;
+    const Index dim = arguments_.extents.value_head_dim;
     T* to = sequence_.out.pointer(query(row), head(row));
-    for (Index d = 0; d < width; d += simd::width<A>) {
+    for (Index d = 0; d < dim; d += width) {
       const simd::Vec<A> mean = simd::divide<A>(simd::load(out + d) * simd::broadcast<A>(keep), divisor);
-      simd::store_partial(to + d, width - d, mean + simd::broadcast<A>(0));
+      simd::store_partial(to + d, dim - d, mean + simd::broadcast<A>(0));
     }
     if (sequence_.weights.present()) {
       T* weights = sequence_.weights.pointer(head(row), query(row));
@@ -366,25 +527,24 @@ class AttentionBlock {
     }
   }
 
-  // Weights of one part and tile, now that the rows' maxima and sums are known.
-  void write_weights(const Tile& tile, const Part& part) noexcept {
-    for (Index i = 0; i < part.rows; ++i) {
-      const Index row = part.row + i;
-      const auto [maximum, sum] = scratch_.sum[row];
+  // Weights of one panel and tile, now that the rows' maxima and sums are known.
+  void write_weights(const Tile& tile, const Part& part, const Panel& panel) noexcept {
+    for (Index i = 0; i < panel.rows; ++i) {
+      const Index row = part.row + panel.lane + i;
       const KeyRange attended = columns(row, tile.key);
+      const A maximum = scratch_.maximum[row];
+      const A sum = scratch_.sum[row];
       if (sum == 0 || attended.end == 0) continue;
-      const KeyRange vectors = whole_vectors(attended);
-      A* scores = scratch_.scores + i * scratch_.score_stride;
-      for (Index column = vectors.begin; column < vectors.end; column += simd::width<A>) {
-        const simd::Vec<A> score = simd::load(scores + column);
-        const simd::Vec<A> weight =
-            simd::divide<A>(simd::exp_nonpositive(score - simd::broadcast<A>(maximum)), simd::broadcast<A>(sum));
-        simd::store(scores + column,
-                    simd::select<A>(score == simd::broadcast<A>(masked_score<A>), simd::broadcast<A>(0), weight));
+      A* const scores = scratch_.scores + panel.lane + i;
+      for (Index key = attended.begin; key < attended.end; ++key) {
+        A& score = scores[key * scratch_.lanes];
+        alignas(64) A lanes[width] = {score - maximum};
+        simd::store(lanes, simd::divide<A>(simd::exp_difference(simd::load(lanes)), simd::broadcast<A>(sum)));
+        score = score == masked_score<A> ? A(0) : lanes[0];
       }
-      drop(scores, row, tile.key, attended);
-      T* to = sequence_.weights.pointer(head(row), query(row), tile.key);
-      for (Index column = attended.begin; column < attended.end; ++column) to[column] = narrow<T>(scores[column]);
+      if (options_.dropout != 0) drop(tile, row, scores);
+      T* const to = sequence_.weights.pointer(head(row), query(row), tile.key);
+      for (Index key = attended.begin; key < attended.end; ++key) to[key] = narrow<T>(scores[key * scratch_.lanes]);
     }
   }
 
@@ -396,7 +556,7 @@ class AttentionBlock {
   const Index kv_head_;
   const Index first_query_;
   const Index queries_;
-  const Index key_panel_;
+  const Index query_panel_;
   const Index value_panel_;
   KeyRange keys_ = {0, 0};  // what any row attends
   bool values_are_finite_ = true;

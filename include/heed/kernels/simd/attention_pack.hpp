@@ -1,12 +1,13 @@
-// How the Simd kernel of ops::attention takes keys and values out of where a cache keeps them.
+// How the Simd kernel of ops::attention takes queries, keys and values out of where they lie.
 #pragma once
 
 #include "heed/kernels/attention_arguments.hpp"
 #include "heed/kernels/simd/gemm.hpp"
+#include "heed/kernels/simd/transpose.hpp"
 
 namespace heed::inline HEED_ABI::impl {
 
-// Elements d … d + count − 1 of a token's head, at most a vector of them.
+// Elements d … d + count − 1 of a token's head, at most a vector of them; the other lanes are 0.
 template <class T>
 HEED_INLINE simd::Vec<accumulator_t<T>> load_token(const TokenHead<T>& token, Index d, Index count) noexcept {
   using A = accumulator_t<T>;
@@ -16,26 +17,29 @@ HEED_INLINE simd::Vec<accumulator_t<T>> load_token(const TokenHead<T>& token, In
   return simd::load(codes) * simd::broadcast<A>(token.scale);
 }
 
-// Keys first + columns.begin … first + columns.end − 1 as those columns of a panel of kᵀ; the other ones are zero.
-template <class T>
-HEED_INLINE void pack_key_panel(const RowHeads<T>& keys, Index first, KeyRange columns, Index head, Index depth,
-                                Index panel, accumulator_t<T>* to) noexcept {
+// `lanes` rows as a panel [depth][panel], each a column of it, times the scale: the rows of one vector of lanes at a
+// time. row(i) points to row i's elements; lanes from `count` on are 0.
+template <class T, class Row>
+HEED_INLINE void pack_query_panel(Row&& row, Index count, Index lanes, Index depth, Index panel, accumulator_t<T> scale,
+                                  accumulator_t<T>* to) noexcept {
   using A = accumulator_t<T>;
-  if (columns.begin == 0 && keys.is_strided(first, columns.end)) {
-    const T* from = keys.token(first, head).elements;
-    simd::pack_panel(from, 1, keys.heads.elements.stride(1), depth, columns.end, panel, to);
-    return;
-  }
-  for (Index column = 0; column < panel; ++column) {
-    if (column < columns.begin || column >= columns.end) {
-      for (Index d = 0; d < depth; ++d) to[d * panel + column] = 0;
-      continue;
-    }
-    const TokenHead<T> key = keys.token(first + column, head);
-    if (key.codes == nullptr) {
-      for (Index d = 0; d < depth; ++d) to[d * panel + column] = widen(key.elements[d]);
-    } else {
-      for (Index d = 0; d < depth; ++d) to[d * panel + column] = key.scale * static_cast<A>(key.codes[d]);
+  constexpr Index w = simd::width<A>;
+  const simd::Vec<A> factor = simd::broadcast<A>(scale);
+  for (Index lane = 0; lane < lanes; lane += w) {
+    const T* rows[w];
+    for (Index i = 0; i < w; ++i) rows[i] = lane + i < count ? row(lane + i) : nullptr;
+    for (Index d = 0; d < depth; d += w) {
+      simd::Vec<A> block[w];
+      for (Index i = 0; i < w; ++i)
+        block[i] = rows[i] != nullptr ? simd::load_partial(rows[i] + d, depth - d) * factor : simd::broadcast<A>(0);
+      simd::transpose<A>(block);
+      A* column = to + d * panel + lane;
+      if (depth - d >= w) {
+        HEED_UNROLL
+        for (Index i = 0; i < w; ++i) simd::store(column + i * panel, block[i]);
+      } else {
+        for (Index i = 0; i < depth - d; ++i) simd::store(column + i * panel, block[i]);
+      }
     }
   }
 }

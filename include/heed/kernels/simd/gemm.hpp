@@ -69,6 +69,48 @@ struct Panels {
 
 namespace detail {
 
+// One element of each of a few rows. Seven rows share a pointer, which they are off by multiples of the stride that an
+// addressing mode of x86 can form of three registers; a compiler left alone takes a register for every row, has too few,
+// and moves some in and out of vectors, in the loop.
+template <int RowCount, class X>
+class RowElements {
+ public:
+  HEED_INLINE explicit RowElements(const Rows<X>& a) noexcept
+      : one_(a.row_stride * size), three_(3 * one_), five_(5 * one_) {
+    for (int i = 0; i < groups; ++i) {
+      base_[i] = reinterpret_cast<const char*>(a.data) + 7 * i * one_;
+      hide(base_[i]);
+    }
+    hide(one_);
+    hide(three_);
+    hide(five_);
+  }
+
+  HEED_INLINE X operator[](int i) const noexcept {
+    const Index offsets[7] = {0, one_, 2 * one_, three_, 4 * one_, five_, 2 * three_};
+    return *reinterpret_cast<const X*>(base_[i / 7] + offsets[i % 7]);
+  }
+  HEED_INLINE void next(Index stride) noexcept {
+    HEED_UNROLL
+    for (int i = 0; i < groups; ++i) base_[i] += stride * size;
+  }
+
+ private:
+  static constexpr int groups = (RowCount + 6) / 7;
+  static constexpr Index size = static_cast<Index>(sizeof(X));
+
+  // Keeps the compiler from forming what it would rather keep.
+  template <class V>
+  HEED_INLINE static void hide(V& value) noexcept {
+#if defined(__GNUC__)
+    asm("" : "+r"(value));
+#endif
+  }
+
+  Index one_, three_, five_;
+  const char* base_[groups];
+};
+
 // One register tile: Rows × (PanelCount · Vectors) vectors of C, over the whole depth.
 template <int RowCount, int Vectors, int PanelCount, class A, class X, class P>
 HEED_INLINE void multiply_tile(Index k, const Rows<X>& a, const Panels<P>& b, A* c, Index c_stride, Index columns,
@@ -84,7 +126,7 @@ HEED_INLINE void multiply_tile(Index k, const Rows<X>& a, const Panels<P>& b, A*
           start == Start::zero ? simd::broadcast<A>(0) : simd::load_partial(c + i * c_stride + j * w, columns - j * w);
     }
   }
-  const X* a_element = a.data;
+  RowElements<RowCount, X> element(a);
   const P* b_row = b.data;
   for (Index p = 0; p < k; ++p) {
     Vec<A> row[N];
@@ -92,11 +134,11 @@ HEED_INLINE void multiply_tile(Index k, const Rows<X>& a, const Panels<P>& b, A*
     for (int j = 0; j < N; ++j) row[j] = simd::load(b_row + (j / Vectors) * b.panel_stride + (j % Vectors) * w);
     HEED_UNROLL
     for (int i = 0; i < RowCount; ++i) {
-      const Vec<A> element = simd::broadcast<A>(widen(a_element[i * a.row_stride]));
+      const Vec<A> each = simd::broadcast<A>(widen(element[i]));
       HEED_UNROLL
-      for (int j = 0; j < N; ++j) sum[i][j] = simd::fma(element, row[j], sum[i][j]);
+      for (int j = 0; j < N; ++j) sum[i][j] = simd::fma(each, row[j], sum[i][j]);
     }
-    a_element += a.k_stride;
+    element.next(a.k_stride);
     b_row += b.row_stride;
   }
   HEED_UNROLL
