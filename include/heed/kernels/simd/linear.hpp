@@ -11,50 +11,83 @@ namespace impl {
 
 // Depth of a block of k: a panel of that depth (32 columns in AVX-512) stays in the level-1 cache.
 inline constexpr Index linear_depth = 256;
-// Rows of a block of x: with 16-bit storage they are widened once for all panels.
-inline constexpr Index linear_rows = 32;
+// Rows of a block of x, which are copied (and widened) once for all panels of a step: where they lie they may all be a
+// power of two apart, and in each other's way in the cache.
+template <class A>
+inline constexpr Index linear_rows = 2 * simd::tile_rows<A>;
+// Panels of a step, and the depth to which they stay in the level-2 cache for all rows.
+inline constexpr Index linear_step = 4;
+inline constexpr Index linear_cached_depth = 4 * linear_depth;
 
-// C of at most linear_rows rows and one panel group begins with the bias.
+// A block of x.
+template <class A>
+struct LinearBlock {
+  static constexpr Index stride = linear_depth + simd::width<A>;  // no power of two
+  alignas(64) A elements[linear_rows<A> * stride];
+
+  template <class T>
+  HEED_INLINE simd::Rows<A> take(View<const T, 2> x, Index row, Index rows, Index p, Index depth) noexcept {
+    for (Index i = 0; i < rows; ++i) {
+      const T* const from = x.pointer(row + i, p);
+      for (Index q = 0; q < depth; q += simd::width<A>)
+        simd::store(elements + i * stride + q, simd::load_partial(from + q, depth - q));
+    }
+    return {elements, stride, 1};
+  }
+};
+
+// C [m, n] begins with the bias of features first, first + 1, …
 template <class T>
 HEED_INLINE void begin_with_bias(View<const T, 1> bias, Index first, Index m, Index n, accumulator_t<T>* c,
                                  Index stride) noexcept {
-  for (Index i = 0; i < m; ++i) {
-    for (Index j = 0; j < n; ++j) c[i * stride + j] = bias.present() ? widen(bias(first + j)) : 0;
+  using A = accumulator_t<T>;
+  for (Index j = 0; j < n; j += simd::width<A>) {
+    const auto start = bias.present() ? simd::load_partial(bias.pointer(first + j), n - j) : simd::broadcast<A>(0);
+    for (Index i = 0; i < m; ++i) simd::store_partial(c + i * stride + j, n - j, start);
   }
 }
 
-// Rows of `out`, columns first … first + n − 1, from panels that `panels_at(k_begin, k_count)` provides.
+// Rows of `out`, columns first … first + n − 1 (a step's at most), from panels that `panels_at(k_begin, k_count)`
+// provides. All rows are done with a depth of cached_depth, a multiple of linear_depth, before the next one begins.
 template <class T, class PanelsAt>
 HEED_INLINE void linear_columns(View<const T, 2> x, View<const T, 1> bias, Index first, Index n, View<T, 2> out,
-                                PanelsAt&& panels_at) noexcept {
+                                Index cached_depth, PanelsAt&& panels_at) noexcept {
   using A = accumulator_t<T>;
-  constexpr bool direct = std::is_same_v<T, A>;  // out itself is the accumulator
+  constexpr Index block_rows = linear_rows<A>;
   const Index m = out.extent(0);
   const Index k = x.extent(1);
-  if constexpr (direct) {
+  const auto at_most = [](Index value, Index limit) { return value < limit ? value : limit; };
+  LinearBlock<A> block;
+  if constexpr (std::is_same_v<T, A>) {  // out itself is the accumulator
     begin_with_bias<T>(bias, first, m, n, out.pointer(0, first), out.stride(0));
-    for (Index p = 0; p < k; p += linear_depth) {
-      const Index depth = k - p < linear_depth ? k - p : linear_depth;
-      simd::multiply(m, n, depth, simd::Rows<T>{x.pointer(0, p), x.stride(0), 1}, panels_at(p, depth),
-                     out.pointer(0, first), out.stride(0), simd::Start::resume);
+    for (Index begin = 0; begin < k; begin += cached_depth) {
+      const Index end = at_most(k, begin + cached_depth);
+      for (Index i = 0; i < m; i += block_rows) {
+        const Index rows = at_most(m - i, block_rows);
+        const bool few = rows <= simd::tile_rows<A>;  // not worth a copy
+        for (Index p = begin; p < end; p += linear_depth) {
+          const Index depth = at_most(end - p, linear_depth);
+          simd::multiply(rows, n, depth,
+                         few ? simd::Rows<A>{x.pointer(i, p), x.stride(0), 1} : block.take(x, i, rows, p, depth),
+                         panels_at(p, depth), out.pointer(i, first), out.stride(0), simd::Start::resume);
+        }
+      }
     }
   } else {
-    constexpr Index columns = simd::panel_vectors * simd::width<A>;  // n is at most one panel here
-    A block[linear_rows * columns];
-    A wide[linear_rows * linear_depth];
-    for (Index i = 0; i < m; i += linear_rows) {
-      const Index rows = m - i < linear_rows ? m - i : linear_rows;
-      begin_with_bias<T>(bias, first, rows, n, block, columns);
+    constexpr Index columns = linear_step * simd::panel_vectors * simd::width<A>;
+    alignas(64) A sums[block_rows * columns];
+    for (Index i = 0; i < m; i += block_rows) {
+      const Index rows = at_most(m - i, block_rows);
+      begin_with_bias<T>(bias, first, rows, n, sums, columns);
       for (Index p = 0; p < k; p += linear_depth) {
-        const Index depth = k - p < linear_depth ? k - p : linear_depth;
-        for (Index row = 0; row < rows; ++row) {
-          for (Index q = 0; q < depth; ++q) wide[row * linear_depth + q] = widen(x(i + row, p + q));
-        }
-        simd::multiply(rows, n, depth, simd::Rows<A>{wide, linear_depth, 1}, panels_at(p, depth), block, columns,
+        const Index depth = at_most(k - p, linear_depth);
+        simd::multiply(rows, n, depth, block.take(x, i, rows, p, depth), panels_at(p, depth), sums, columns,
                        simd::Start::resume);
       }
       for (Index row = 0; row < rows; ++row) {
-        for (Index j = 0; j < n; ++j) out(i + row, first + j) = narrow<T>(block[row * columns + j]);
+        T* const to = out.pointer(i + row, first);
+        for (Index j = 0; j < n; j += simd::width<A>)
+          simd::store_partial(to + j, n - j, simd::load(sums + row * columns + j));
       }
     }
   }
@@ -71,15 +104,13 @@ template <class T>
 void linear_kernel(const Simd&, View<const T, 2> x, const WeightPanels<T>& weight, View<const T, 1> bias,
                    View<T, 2> out) noexcept {
   const Index n = weight.out_features;
-  constexpr bool direct = std::is_same_v<T, accumulator_t<T>>;
-  // Four panels at a time: what multiply() takes together for one or two rows, and x's block stays in the cache for
-  // them.
-  const Index step = direct ? 4 * weight.panel : weight.panel;
+  const Index step = impl::linear_step * weight.panel;
   for (Index first = 0; first < n; first += step) {
     const T* panels = weight.slice(first, 0).data;
-    impl::linear_columns<T>(x, bias, first, n - first < step ? n - first : step, out, [&](Index p, Index /*depth*/) {
-      return simd::Panels<T>{panels + p * weight.panel, weight.panel_stride(), weight.panel};
-    });
+    impl::linear_columns<T>(x, bias, first, n - first < step ? n - first : step, out, impl::linear_cached_depth,
+                            [&](Index p, Index /*depth*/) {
+                              return simd::Panels<T>{panels + p * weight.panel, weight.panel_stride(), weight.panel};
+                            });
   }
 }
 
@@ -92,8 +123,12 @@ void linear_kernel(const Simd&, View<const T, 2> x, View<const T, 2> weight, Vie
   alignas(64) A packed[impl::linear_depth * simd::panel_vectors * simd::width<A>];
   for (Index first = 0; first < n; first += panel) {
     const Index columns = n - first < panel ? n - first : panel;
-    impl::linear_columns<T>(x, bias, first, columns, out, [&](Index p, Index depth) {
-      simd::pack_panel(weight.pointer(first, p), 1, weight.stride(0), depth, columns, panel, packed);
+    Index packed_at = -1;
+    impl::linear_columns<T>(x, bias, first, columns, out, impl::linear_depth, [&](Index p, Index depth) {
+      if (p != packed_at) {
+        simd::pack_panel(weight.pointer(first, p), 1, weight.stride(0), depth, columns, panel, packed);
+        packed_at = p;
+      }
       return simd::Panels<A>{packed, 0, panel};
     });
   }
