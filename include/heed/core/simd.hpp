@@ -88,6 +88,16 @@ template <class A>
 inline constexpr LaneNumbers<A> lane_numbers;
 }  // namespace detail
 
+// Asks for the cache line that holds *from, into the level-2 cache.
+template <class T>
+HEED_INLINE void prefetch(const T* from) noexcept {
+#if defined(__GNUC__)
+  __builtin_prefetch(static_cast<const void*>(from), 0, 2);
+#else
+  static_cast<void>(from);
+#endif
+}
+
 // The first `count` lanes from memory (0 ≤ count ≤ width), the others `fill`; never reads past the end.
 template <class T>
 HEED_INLINE Vec<accumulator_t<T>> load_partial(const T* from, Index count, accumulator_t<T> fill = 0) noexcept {

@@ -1,4 +1,4 @@
-// bfloat16 and float16 to float and back, a vector at a time, for core/simd.hpp. The same bits as core/scalar.hpp in every
+// bfloat16 and float16 to float and back, and 8-bit codes to float, a vector at a time, for core/simd.hpp. The same bits as core/scalar.hpp in every
 // case: its formulas in the compiler's own vectors, or one instruction where there is one that agrees. For float16 that is
 // F16C, AVX-512F and NEON; for bfloat16 none (AVX-512's takes subnormal numbers for zero).
 #pragma once
@@ -87,6 +87,35 @@ HEED_INLINE void store_halves(void* to, Words<N> words) noexcept {
 #endif
   const Halves<N> halves = __builtin_convertvector(words, Halves<N>);
   std::memcpy(to, &halves, sizeof(halves));
+}
+
+// N 8-bit codes. (Again, __builtin_convertvector alone becomes many times as many instructions.)
+template <int N>
+HEED_INLINE Floats<N> widen_vector(const std::int8_t* from) noexcept {
+#if defined(__AVX512F__)
+  if constexpr (N == 16) {
+    const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    return cast_bits<Floats<N>>(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes)));
+  }
+#endif
+#if defined(__AVX2__)
+  if constexpr (N == 8) {
+    const __m128i codes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
+    return cast_bits<Floats<N>>(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(codes)));
+  }
+#endif
+#if defined(__SSE2__)
+  if constexpr (N == 4) {
+    std::int32_t four = 0;
+    std::memcpy(&four, from, sizeof(four));
+    const __m128i bytes = _mm_cvtsi32_si128(four);
+    const __m128i twice = _mm_unpacklo_epi8(bytes, bytes);
+    return cast_bits<Floats<N>>(_mm_cvtepi32_ps(_mm_srai_epi32(_mm_unpacklo_epi16(twice, twice), 24)));
+  }
+#endif
+  float numbers[N];
+  for (int i = 0; i < N; ++i) numbers[i] = static_cast<float>(from[i]);
+  return cast_bits<Floats<N>>(numbers);
 }
 
 template <int N>

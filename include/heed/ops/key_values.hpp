@@ -30,13 +30,13 @@ template <class T>
 struct StoredHeads {
   View<const T, 4> elements = {};         // [blocks, slots, K, dim], or
   View<const std::int8_t, 4> codes = {};  // [blocks, slots, K, dim]: value = code · scale
-  View<const float, 3> scales = {};       // [blocks, slots, K]
+  View<const float, 3> scales = {};       // [blocks, K, slots]
 
   // (The one that is absent has extents of 0.)
   HEED_INLINE Index extent(int axis) const noexcept { return elements.extent(axis) + codes.extent(axis); }
   HEED_INLINE TokenHead<T> token(Index block, Index slot, Index head) const noexcept {
     if (!codes.present()) return {elements.pointer(block, slot, head), nullptr, 0};
-    return {nullptr, codes.pointer(block, slot, head), static_cast<accumulator_t<T>>(scales(block, slot, head))};
+    return {nullptr, codes.pointer(block, slot, head), static_cast<accumulator_t<T>>(scales(block, head, slot))};
   }
 };
 

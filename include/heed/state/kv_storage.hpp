@@ -11,7 +11,8 @@
 
 namespace heed::detail {
 
-// Keys, or values: [blocks, slots, K, dim] of Element, which is T or std::int8_t.
+// Keys, or values: [blocks, slots, K, dim] of Element, which is T or std::int8_t. In memory a head's tokens follow each
+// other, because that is how attention reads them.
 template <class T, class Element>
 class KvTensor {
   static_assert(std::is_same_v<Element, T> || std::is_same_v<Element, std::int8_t>,
@@ -28,24 +29,28 @@ class KvTensor {
   HEED_INLINE KvTensor& operator=(const KvTensor&) = default;
   HEED_INLINE KvTensor& operator=(KvTensor&&) noexcept = default;
   HEED_INLINE ~KvTensor() = default;
-  HEED_INLINE KvTensor(Index blocks, Index slots, Index heads, Index dim) : elements_({blocks, slots, heads, dim}) {
-    if constexpr (coded) scales_ = Tensor<float, 3>({blocks, slots, heads});
+  HEED_INLINE KvTensor(Index blocks, Index slots, Index heads, Index dim) : elements_({blocks, heads, slots, dim}) {
+    if constexpr (coded) scales_ = Tensor<float, 3>({blocks, heads, slots});
   }
 
   HEED_INLINE StoredHeads<T> view() const noexcept {
+    const View<const Element, 4> in_memory = elements_;
+    const Index extents[] = {in_memory.extent(0), in_memory.extent(2), in_memory.extent(1), in_memory.extent(3)};
+    const Index strides[] = {in_memory.stride(0), in_memory.stride(2), in_memory.stride(1), Index{1}};
+    const View<const Element, 4> tokens(in_memory.data_handle(), extents, strides);
     if constexpr (coded) {
-      return {{}, elements_, scales_};
+      return {{}, tokens, scales_};
     } else {
-      return {elements_, {}, {}};
+      return {tokens, {}, {}};
     }
   }
 
   // One token's heads [K, dim].
   HEED_INLINE void write(Index block, Index slot, View<const T, 2> heads) noexcept {
     for (Index h = 0; h < heads.extent(0); ++h) {
-      Element* const to = elements_.view().pointer(block, slot, h);
+      Element* const to = elements_.view().pointer(block, h, slot);
       if constexpr (coded) {
-        scales_(block, slot, h) = encode(heads[h], to);
+        scales_(block, h, slot) = encode(heads[h], to);
       } else {
         std::memcpy(static_cast<void*>(to), static_cast<const void*>(heads.pointer(h)),
                     static_cast<std::size_t>(heads.extent(1)) * sizeof(T));
@@ -101,35 +106,43 @@ class KvTensor {
     return scale;
   }
 
+  // Of each head: `count` tokens of one block to another place.
   template <class U, int Rank>
   HEED_INLINE static void move_in(Tensor<U, Rank>& tensor, Index from_block, Index from_slot, Index to_block,
                                   Index to_slot, Index count) noexcept {
     const View<U, Rank> view = tensor;
     if (count <= 0 || view.empty()) return;
-    std::memmove(static_cast<void*>(view.pointer(to_block, to_slot)),
-                 static_cast<const void*>(view.pointer(from_block, from_slot)),
-                 static_cast<std::size_t>(count * view.stride(1)) * sizeof(U));
+    for (Index h = 0; h < view.extent(1); ++h) {
+      std::memmove(static_cast<void*>(view.pointer(to_block, h, to_slot)),
+                   static_cast<const void*>(view.pointer(from_block, h, from_slot)),
+                   static_cast<std::size_t>(count * view.stride(2)) * sizeof(U));
+    }
   }
   template <class U, int Rank>
   HEED_INLINE static void exchange_in(Tensor<U, Rank>& tensor, Index a, Index b, Index count) noexcept {
     const View<U, Rank> view = tensor;
-    U* const first = view.pointer(a);
-    U* const second = view.pointer(b);
-    for (Index i = 0; i < count * view.stride(1); ++i) {
-      const U kept = first[i];
-      first[i] = second[i];
-      second[i] = kept;
+    for (Index h = 0; h < view.extent(1); ++h) {
+      U* const first = view.pointer(a, h);
+      U* const second = view.pointer(b, h);
+      for (Index i = 0; i < count * view.stride(2); ++i) {
+        const U kept = first[i];
+        first[i] = second[i];
+        second[i] = kept;
+      }
     }
   }
   template <class U, int Rank>
   HEED_INLINE static void copy_in(const Tensor<U, Rank>& from, Tensor<U, Rank>& to, Index block, Index slots) noexcept {
     if (slots <= 0 || from.empty()) return;
-    std::memcpy(static_cast<void*>(to.view().pointer(block)), static_cast<const void*>(from.view().pointer(block)),
-                static_cast<std::size_t>(slots * to.view().stride(1)) * sizeof(U));
+    for (Index h = 0; h < from.extent(1); ++h) {
+      std::memcpy(static_cast<void*>(to.view().pointer(block, h)),
+                  static_cast<const void*>(from.view().pointer(block, h)),
+                  static_cast<std::size_t>(slots * to.view().stride(2)) * sizeof(U));
+    }
   }
 
-  Tensor<Element, 4> elements_;
-  Tensor<float, 3> scales_;  // [blocks, slots, K], for codes
+  Tensor<Element, 4> elements_;  // [blocks, K, slots, dim]
+  Tensor<float, 3> scales_;      // [blocks, K, slots], for codes
 };
 
 // Keys and values together.

@@ -2,7 +2,7 @@
 // tiles of their keys, with one softmax across the tiles (flash attention).
 //
 // A row is one query of one head. Rows lie in the lanes of vectors: a tile of keys is the left operand of q·kᵀ, so
-// neither keys nor values are transposed, and softmax and merging are operations of whole vectors. Rows go through a
+// neither keys nor values are transposed (or even copied, where they lie well), and softmax and merging are operations of whole vectors. Rows go through a
 // tile some at a time, so that their scores stay in the cache:
 //
 //   scores    = k · (scale · q)ᵀ             a product over panels of queries; softcap, modifier, ALiBi, bias, mask
@@ -143,7 +143,7 @@ class AttentionBlock {
     if (queries_ <= 0) return;  // a packed sequence that is shorter than the longest one
     begin_rows();
     for_each_tile([&](const Tile& tile) {
-      pack_values(tile);
+      take_values(tile);
       for_each_part(tile, [&](const Part& part) { attend(tile, part); });
     });
     for (Index row = 0; row < rows(); ++row) finish(row);
@@ -162,7 +162,8 @@ class AttentionBlock {
   // Keys of the sequence from `key` on; columns are counted from there.
   struct Tile {
     Index key;
-    KeyRange columns;  // what any row of the block attends
+    KeyRange columns;  // what any row of the block attends, and
+    KeyRange inside;   // what all of them do, as far as order decides
   };
   // Rows of the block that go through a tile together; a row's lane is its number in the part.
   struct Part {
@@ -204,6 +205,14 @@ class AttentionBlock {
     return {a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end};
   }
 
+  // One row more attends these columns.
+  template <class Range>
+  static void widen_to(Range& range, KeyRange attended) noexcept {
+    range.columns = join(range.columns, attended);
+    if (attended.begin > range.inside.begin) range.inside.begin = attended.begin;
+    if (attended.end < range.inside.end) range.inside.end = attended.end;
+  }
+
   void begin_rows() noexcept {
     const Index depth = arguments_.extents.head_dim;
     const Index lanes = scratch_.lanes;
@@ -233,9 +242,10 @@ class AttentionBlock {
   void for_each_tile(F&& f) noexcept {
     for (Index key = keys_.begin / attention_tile_keys * attention_tile_keys; key < keys_.end;
          key += attention_tile_keys) {
-      const Tile tile{key, columns(0, rows(), key)};
+      Tile tile{key, {0, 0}, {0, attention_tile_keys}};
+      for (Index row = 0; row < rows(); ++row) widen_to(tile, columns(row, key));
       if (tile.columns.end == 0) continue;
-      pack_keys(tile);
+      take_keys(tile);
       f(tile);
     }
   }
@@ -254,48 +264,118 @@ class AttentionBlock {
   template <class F>
   void for_each_panel(const Tile& tile, const Part& part, F&& f) noexcept {
     for (Index lane = 0; lane < part.rows; lane += query_panel_) {
-      Panel panel{lane, part.rows - lane < query_panel_ ? part.rows - lane : query_panel_, {0, 0}, {0, tile_keys()}};
+      Panel panel{
+          lane, part.rows - lane < query_panel_ ? part.rows - lane : query_panel_, {0, 0}, {0, attention_tile_keys}};
       for (Index i = 0; i < query_panel_; ++i) {
         const KeyRange attended = i < panel.rows ? columns(part.row + lane + i, tile.key) : part.columns;
         scratch_.lane.first[lane + i] = static_cast<A>(attended.begin);
         scratch_.lane.end[lane + i] = static_cast<A>(attended.end);
         if (i >= panel.rows) continue;  // a lane without a row: anything goes
-        panel.columns = join(panel.columns, attended);
-        if (attended.begin > panel.inside.begin) panel.inside.begin = attended.begin;
-        if (attended.end < panel.inside.end) panel.inside.end = attended.end;
+        widen_to(panel, attended);
       }
       if (panel.columns.end != 0) make_scores(tile, part, panel);
       f(panel);
     }
   }
 
-  void pack_keys(const Tile& tile) noexcept {
-    const Index depth = arguments_.extents.head_dim;
-    for (Index column = tile.columns.begin; column < tile.columns.end; ++column) {
-      const TokenHead<T> token = sequence_.key.token(tile.key + column, kv_head_);
-      A* const to = scratch_.tile_keys + column * scratch_.key_stride;
-      for (Index d = 0; d < depth; d += width) simd::store(to + d, load_token(token, d, depth - d));
-    }
+  // True if a tile's keys or values can be read where they lie: numbers of the accumulator's type, one token behind the
+  // other, or with few rows to read them for. (Rows far apart are in each other's way in the cache.)
+  bool lie_well(const RowHeads<T>& heads, const Tile& tile, Index dim) const noexcept {
+    if constexpr (!std::is_same_v<T, A>) return false;
+    const KeyRange columns = tile.columns;
+    return heads.is_strided(tile.key + columns.begin, columns.end - columns.begin) &&
+           (heads.heads.elements.stride(1) == dim || read_once());
   }
 
-  // Panels of v; a row of a panel lies at its column of the tile. Finds out whether all values are finite.
-  void pack_values(const Tile& tile) noexcept {
-    const Index depth = arguments_.extents.value_head_dim;
+  void take_keys(const Tile& tile) noexcept {
+    const Index depth = arguments_.extents.head_dim;
+    const Index begin = tile.columns.begin;
+    if constexpr (std::is_same_v<T, A>) {
+      if (lie_well(sequence_.key, tile, depth)) {
+        keys_of_tile_ = {sequence_.key.token(tile.key + begin, kv_head_).elements,
+                         sequence_.key.heads.elements.stride(1), 1};
+        return;
+      }
+    }
+    for (Index column = begin; column < tile.columns.end; ++column) {
+      const TokenHead<T> token = sequence_.key.token(tile.key + column, kv_head_);
+      if (read_once()) fetch(sequence_.key, tile.key + column + ahead_keys, 1, depth);
+      A* const to = scratch_.tile_keys + (column - begin) * scratch_.key_stride;
+      for (Index d = 0; d < depth; d += width) simd::store(to + d, load_token(token, d, depth - d));
+    }
+    keys_of_tile_ = {scratch_.tile_keys, scratch_.key_stride, 1};
+  }
+
+  // True if every row attends every column.
+  bool is_full(const Tile& tile) const noexcept {
+    return std::is_same_v<Modifier, NoModifier> && !options_.bias.present() && !options_.mask.present() &&
+           tile.inside.begin <= tile.columns.begin && tile.inside.end >= tile.columns.end;
+  }
+
+  // Panels of v. Where they are copied it turns out whether all values are finite, which matters only where a row does
+  // not attend them all.
+  void take_values(const Tile& tile) noexcept {
+    const Index dim = arguments_.extents.value_head_dim;
+    const Index begin = tile.columns.begin;
+    values_are_finite_ = true;
+    if constexpr (std::is_same_v<T, A>) {
+      if (dim % value_panel_ == 0 && is_full(tile) && lie_well(sequence_.value, tile, dim)) {
+        values_of_tile_ = {sequence_.value.token(tile.key + begin, kv_head_).elements, value_panel_, value_panel_,
+                           sequence_.value.heads.elements.stride(1)};
+        return;
+      }
+    }
+    values_of_tile_ = {scratch_.tile_values, tile_keys() * value_panel_, value_panel_};
     simd::Vec<A> zeros = simd::broadcast<A>(0);
-    for (Index column = tile.columns.begin; column < tile.columns.end; ++column) {
+    for (Index column = begin; column < tile.columns.end; ++column) {
       const TokenHead<T> token = sequence_.value.token(tile.key + column, kv_head_);
+      if (read_once()) fetch(sequence_.value, tile.key + column + ahead_keys, 1, dim);
+      A* const to = scratch_.tile_values + (column - begin) * value_panel_;
       for (Index d = 0; d < scratch_.out_stride; d += width) {
-        const simd::Vec<A> value = d < depth ? load_token(token, d, depth - d) : simd::broadcast<A>(0);
-        simd::store(value_panel(d) + column * value_panel_, value);
+        const simd::Vec<A> value = d < dim ? load_token(token, d, dim - d) : simd::broadcast<A>(0);
+        simd::store(to + d / value_panel_ * values_of_tile_.panel_stride + d % value_panel_, value);
         zeros = simd::fma(value, simd::broadcast<A>(0), zeros);  // NaN · 0 and inf · 0 are NaN
       }
     }
     values_are_finite_ = simd::reduce_add<A>(zeros) == 0;
   }
 
-  // Where the tile's first key has dimension d of its value; the keys are value_panel_ apart.
-  A* value_panel(Index d) const noexcept {
-    return scratch_.tile_values + d / value_panel_ * value_panel_ * tile_keys() + d % value_panel_;
+  // Where few rows read keys and values once, the time is that of memory: products are done in pieces of `piece_keys`,
+  // and what comes `ahead_keys` later is asked for before each one.
+  static constexpr Index piece_keys = 28;
+  static constexpr Index ahead_keys = 2 * piece_keys;
+
+  bool read_once() const noexcept { return rows() <= query_panel_; }
+
+  // Calls f(first, count) for the pieces of a range of columns; once, if there is none.
+  template <class F>
+  HEED_INLINE void for_each_piece(KeyRange keys, F&& f) const noexcept {
+    const Index most = read_once() ? piece_keys : attention_tile_keys;
+    Index first = keys.begin;
+    do {
+      const Index count = keys.end - first < most ? keys.end - first : most;
+      f(first, count);
+      first += count;
+    } while (first < keys.end);
+  }
+
+  // Asks for `count` tokens from the sequence's key `key` on, as far as they are going to be read. (Inline, because g++
+  // takes a function that does nothing else for one that does nothing.)
+  HEED_INLINE void fetch(const RowHeads<T>& heads, Index key, Index count, Index dim) const noexcept {
+    for (const Index end = key + count; key < end && key < keys_.end; ++key) {
+      const TokenHead<T> token = heads.token(key, kv_head_);
+      const char* const from = token.codes == nullptr ? reinterpret_cast<const char*>(token.elements)
+                                                      : reinterpret_cast<const char*>(token.codes);
+      const Index bytes = dim * (token.codes == nullptr ? static_cast<Index>(sizeof(T)) : 1);
+      for (Index offset = 0; offset < bytes; offset += 64) simd::prefetch(from + offset);
+    }
+  }
+
+  // The same from a later row on.
+  template <class Matrix>
+  static Matrix rows_from(Matrix matrix, Index row) noexcept {
+    matrix.data += row * matrix.row_stride;
+    return matrix;
   }
 
   // Keys that a tile has room for.
@@ -312,11 +392,12 @@ class AttentionBlock {
     const Index depth = arguments_.extents.head_dim;
     const ScoreLanes<A> scores = scores_of(panel);
     const KeyRange keys = panel.columns;
-    Product::multiply(
-        keys.end - keys.begin, query_panel_, depth,
-        simd::Rows<A>{scratch_.tile_keys + keys.begin * scratch_.key_stride, scratch_.key_stride, 1},
-        simd::Panels<A>{scratch_.query + (part.row + panel.lane) * depth, query_panel_ * depth, query_panel_},
-        scores.data + keys.begin * scores.stride, scores.stride, simd::Start::zero);
+    const simd::Panels<A> queries{scratch_.query + (part.row + panel.lane) * depth, query_panel_ * depth, query_panel_};
+    for_each_piece(keys, [&](Index first, Index count) {
+      if (read_once()) fetch(sequence_.key, tile.key + first + ahead_keys, count, depth);
+      Product::multiply(count, query_panel_, depth, rows_from(keys_of_tile_, first - tile.columns.begin), queries,
+                        scores.data + first * scores.stride, scores.stride, simd::Start::zero);
+    });
 
     const Index row = part.row + panel.lane;
     if (options_.softcap > 0) softcap_scores(scores, options_.softcap);
@@ -449,26 +530,31 @@ class AttentionBlock {
       const Index count = part.rows - i < together ? part.rows - i : together;
       const KeyRange keys = columns(part.row + i, count, tile.key);
       if (!values_are_finite_) {
-        for (Index lane = i; lane < i + count; ++lane) weigh_attended(lane, columns(part.row + lane, tile.key));
+        for (Index lane = i; lane < i + count; ++lane) weigh_attended(tile, lane, columns(part.row + lane, tile.key));
         continue;
       }
-      Product::multiply(
-          count, scratch_.out_stride, keys.end - keys.begin,
-          simd::Rows<A>{scratch_.scores + keys.begin * scratch_.lanes + i, 1, scratch_.lanes},
-          simd::Panels<A>{value_panel(0) + keys.begin * value_panel_, tile_keys() * value_panel_, value_panel_},
-          scratch_.tile_out + i * scratch_.out_stride, scratch_.out_stride, simd::Start::zero);
+      simd::Start start = simd::Start::zero;
+      for_each_piece(keys, [&](Index first, Index depth) {
+        if (read_once())
+          fetch(sequence_.value, tile.key + first + ahead_keys, depth, arguments_.extents.value_head_dim);
+        Product::multiply(count, scratch_.out_stride, depth,
+                          simd::Rows<A>{scratch_.scores + first * scratch_.lanes + i, 1, scratch_.lanes},
+                          rows_from(values_of_tile_, first - tile.columns.begin),
+                          scratch_.tile_out + i * scratch_.out_stride, scratch_.out_stride, start);
+        start = simd::Start::resume;
+      });
     }
   }
 
   // The product for one row, with the keys it does not attend left out: 0 · NaN is not 0.
-  void weigh_attended(Index lane, KeyRange keys) noexcept {
+  void weigh_attended(const Tile& tile, Index lane, KeyRange keys) noexcept {
     for (Index d = 0; d < scratch_.out_stride; d += width) {
-      const A* const value = value_panel(d);
+      const A* const values = values_of_tile_.data + d / value_panel_ * values_of_tile_.panel_stride + d % value_panel_;
       simd::Vec<A> sum = simd::broadcast<A>(0);
       for (Index key = keys.begin; key < keys.end; ++key) {
         if (!scratch_.attended[key * scratch_.lanes + lane]) continue;
         sum = simd::fma(simd::broadcast<A>(scratch_.scores[key * scratch_.lanes + lane]),
-                        simd::load(value + key * value_panel_), sum);
+                        simd::load(values + (key - tile.columns.begin) * value_panel_), sum);
       }
       simd::store(scratch_.tile_out + lane * scratch_.out_stride + d, sum);
     }
@@ -558,7 +644,9 @@ class AttentionBlock {
   const Index queries_;
   const Index query_panel_;
   const Index value_panel_;
-  KeyRange keys_ = {0, 0};  // what any row attends
+  KeyRange keys_ = {0, 0};               // what any row attends
+  simd::Rows<A> keys_of_tile_ = {};      // from the tile's first attended column on
+  simd::Panels<A> values_of_tile_ = {};  // the same
   bool values_are_finite_ = true;
 };
 

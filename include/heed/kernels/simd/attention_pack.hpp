@@ -1,20 +1,42 @@
 // How the Simd kernel of ops::attention takes queries, keys and values out of where they lie.
 #pragma once
 
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
 #include "heed/kernels/attention_arguments.hpp"
 #include "heed/kernels/simd/gemm.hpp"
 #include "heed/kernels/simd/transpose.hpp"
 
 namespace heed::inline HEED_ABI::impl {
 
+// Eight-bit codes as numbers: `count` of them, the other lanes are 0.
+template <class A>
+HEED_INLINE simd::Vec<A> load_codes(const std::int8_t* from, Index count) noexcept {
+  constexpr Index w = simd::width<A>;
+  std::int8_t some[w] = {};
+  if (count < w) {
+    std::memcpy(some, from, static_cast<std::size_t>(count));
+    from = some;
+  }
+#if defined(__GNUC__)
+  if constexpr (std::is_same_v<A, float>) {
+    const auto numbers = simd::detail::widen_vector<static_cast<int>(w)>(from);
+    return simd::detail::cast_bits<simd::Vec<A>>(numbers);
+  }
+#endif
+  alignas(64) A numbers[w];
+  for (Index i = 0; i < w; ++i) numbers[i] = static_cast<A>(from[i]);
+  return simd::load(numbers);
+}
+
 // Elements d … d + count − 1 of a token's head, at most a vector of them; the other lanes are 0.
 template <class T>
 HEED_INLINE simd::Vec<accumulator_t<T>> load_token(const TokenHead<T>& token, Index d, Index count) noexcept {
   using A = accumulator_t<T>;
   if (token.codes == nullptr) return simd::load_partial(token.elements + d, count);
-  alignas(64) A codes[simd::width<A>];
-  for (Index i = 0; i < simd::width<A>; ++i) codes[i] = i < count ? static_cast<A>(token.codes[d + i]) : A(0);
-  return simd::load(codes) * simd::broadcast<A>(token.scale);
+  return load_codes<A>(token.codes + d, count) * simd::broadcast<A>(token.scale);
 }
 
 // `lanes` rows as a panel [depth][panel], each a column of it, times the scale: the rows of one vector of lanes at a
