@@ -9,6 +9,8 @@
 
 #include "heed/core/simd.hpp"
 #include "heed/core/tensor.hpp"
+#include "heed/kernels/simd/attention_pack.hpp"
+#include "heed/kernels/simd/transpose.hpp"
 #include "support/compare.hpp"
 #include "support/random.hpp"
 
@@ -149,12 +151,63 @@ TEST_CASE_TEMPLATE("case 29: exp_nonpositive: exp(-inf) is 0, exp(NaN) is NaN, r
   }
 }
 
+TEST_CASE_TEMPLATE("exp_difference is within 1 + |x| / 2 ulp of the exact value, 1 + 1.1 |x| without fma", A, float,
+                   double) {
+  const auto exp = [](simd::Vec<A> x) { return simd::exp_difference<A>(x); };
+  const auto lowest = static_cast<A>(std::log(static_cast<long double>(least_normal<A>)));
+  double worst = 0;  // as a share of what is allowed
+  const auto check = [&](A x) {
+    const double off = ulps(in_every_lane<A>(exp, x), std::exp(static_cast<long double>(x)));
+    worst = std::fmax(worst, off / (1 + (HEED_FMA ? 0.5 : 1.1) * std::fabs(static_cast<double>(x))));
+  };
+  test::Random random(1);
+  for (int i = 0; i < 20000; ++i) check(static_cast<A>(random.uniform(0.999 * static_cast<double>(lowest), 0)));
+  for (int i = 0; i < 5000; ++i) check(static_cast<A>(-std::exp(random.uniform(-40, 0))));
+  for (int n = 0; n <= 240; ++n) check(static_cast<A>(-0.34657359027997265L * n));
+  CHECK(worst <= 1);
+  CHECK(worst > 0);
+
+  CHECK(test::same_bits_of(in_every_lane<A>(exp, -infinity<A>), A(0)));
+  CHECK(test::same_bits_of(in_every_lane<A>(exp, std::numeric_limits<A>::lowest()), A(0)));
+  CHECK(test::same_bits_of(in_every_lane<A>(exp, lowest * A(1.01)), A(0)));
+  CHECK(std::isnan(in_every_lane<A>(exp, not_a_number<A>)));
+  CHECK(std::isnan(in_every_lane<A>(exp, -not_a_number<A>)));
+  CHECK(in_every_lane<A>(exp, A(0)) == 1);
+  CHECK(in_every_lane<A>(exp, A(-0.0)) == 1);
+}
+
+TEST_CASE_TEMPLATE("transpose moves element j of row i to element i of row j", A, float, double) {
+  constexpr Index w = simd::width<A>;
+  simd::Vec<A> rows[w];
+  for (Index i = 0; i < w; ++i) {
+    Lanes<A> lanes;
+    for (Index j = 0; j < w; ++j) lanes.lane[j] = static_cast<A>(100 * i + j);
+    rows[i] = simd::load(lanes.lane);
+  }
+  simd::transpose<A>(rows);
+  for (Index i = 0; i < w; ++i) {
+    for (Index j = 0; j < w; ++j) CHECK(lanes_of<A>(rows[i]).lane[j] == static_cast<A>(100 * j + i));
+  }
+}
+
+TEST_CASE_TEMPLATE("load_codes: all 256 codes, whole vectors and tails of them", A, float, double) {
+  constexpr Index w = simd::width<A>;
+  std::int8_t codes[256];
+  for (int i = 0; i < 256; ++i) codes[i] = static_cast<std::int8_t>(i - 128);
+  for (Index first = 0; first < 256; ++first) {
+    const Index count = 256 - first < w ? 256 - first : w;  // nothing behind the last code is read
+    const auto numbers = lanes_of<A>(heed::impl::load_codes<A>(codes + first, count));
+    for (Index i = 0; i < w; ++i) CHECK(numbers.lane[i] == (i < count ? static_cast<A>(first + i - 128) : A(0)));
+  }
+}
+
 TEST_CASE_TEMPLATE("case 29: a value has the same bits in every lane, beside any neighbours, and in a padded tail", A,
                    float, double) {
   constexpr Index w = simd::width<A>;
   const A neighbours[] = {-infinity<A>, not_a_number<A>, A(0), A(-1e30), A(-3.25), A(-50)};
   const auto functions = [](auto&& check) {
     check([](simd::Vec<A> x) { return simd::exp_nonpositive<A>(x); });
+    check([](simd::Vec<A> x) { return simd::exp_difference<A>(x); });
     check([](simd::Vec<A> x) { return simd::sigmoid<A>(x); });
     check([](simd::Vec<A> x) { return simd::erf<A>(x); });
   };

@@ -307,9 +307,9 @@ HEED_INLINE Vec<A> exp_nonpositive(Vec<A> x) noexcept {
                          simd::select<A>(simd::is_nan<A>(x), x, result));
 }
 
-// e^x for x = score − maximum ≤ 0, in fewer steps: the relative error is within 1 unit in the last place plus |x| halves
-// of one, no more than the rounding of the score itself makes of it. exp(−inf) is exactly 0, so is everything whose
-// result would be subnormal; NaN stays NaN. (For x > 0 the result is right up to where it overflows.)
+// e^x for x = score − maximum ≤ 0, in fewer steps: within 1 + |x| / 2 units in the last place (1 + 1.1 |x| without fma),
+// no more than the rounding of the score itself makes of it. exp(−inf) is exactly 0, so is everything whose result would
+// be subnormal; NaN stays NaN. (For x > 0 the result is right up to where it overflows.)
 //
 // x log2 e = n + r with |r| ≤ 1/2; 2^r by a polynomial of least relative error (Chebyshev's interpolation), below a
 // tenth of an ulp; 2^n by shifting n into the exponent.
