@@ -151,14 +151,14 @@ TEST_CASE_TEMPLATE("case 29: exp_nonpositive: exp(-inf) is 0, exp(NaN) is NaN, r
   }
 }
 
-TEST_CASE_TEMPLATE("exp_difference is within 1 + |x| / 2 ulp of the exact value, 1 + 1.1 |x| without fma", A, float,
+TEST_CASE_TEMPLATE("exp_difference is within 1 + |x| / 2 ulp of the exact value, 1 + 1.5 |x| without fma", A, float,
                    double) {
   const auto exp = [](simd::Vec<A> x) { return simd::exp_difference<A>(x); };
   const auto lowest = static_cast<A>(std::log(static_cast<long double>(least_normal<A>)));
   double worst = 0;  // as a share of what is allowed
   const auto check = [&](A x) {
     const double off = ulps(in_every_lane<A>(exp, x), std::exp(static_cast<long double>(x)));
-    worst = std::fmax(worst, off / (1 + (HEED_FMA ? 0.5 : 1.1) * std::fabs(static_cast<double>(x))));
+    worst = std::fmax(worst, off / (1 + (HEED_FMA ? 0.5 : 1.5) * std::fabs(static_cast<double>(x))));
   };
   test::Random random(1);
   for (int i = 0; i < 20000; ++i) check(static_cast<A>(random.uniform(0.999 * static_cast<double>(lowest), 0)));

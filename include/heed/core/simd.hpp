@@ -307,7 +307,7 @@ HEED_INLINE Vec<A> exp_nonpositive(Vec<A> x) noexcept {
                          simd::select<A>(simd::is_nan<A>(x), x, result));
 }
 
-// e^x for x = score − maximum ≤ 0, in fewer steps: within 1 + |x| / 2 units in the last place (1 + 1.1 |x| without fma),
+// e^x for x = score − maximum ≤ 0, in fewer steps: within 1 + |x| / 2 units in the last place (1 + 1.5 |x| without fma),
 // no more than the rounding of the score itself makes of it. exp(−inf) is exactly 0, so is everything whose result would
 // be subnormal; NaN stays NaN. (For x > 0 the result is right up to where it overflows.)
 //
