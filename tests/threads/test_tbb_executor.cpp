@@ -30,8 +30,17 @@ TEST_CASE("TbbExecutor: keeps a pool's promises, nested calls are serial") {
 }
 
 TEST_CASE("TbbExecutor: 0 threads means as many as TBB offers") {
-  CHECK(heed::TbbExecutor().concurrency() == tbb::this_task_arena::max_concurrency());
-  CHECK(heed::TbbExecutor(-3).concurrency() == tbb::this_task_arena::max_concurrency());
+  const int offered = tbb::this_task_arena::max_concurrency();
+  CHECK(heed::TbbExecutor().concurrency() == (offered < 8 ? offered : 8));
+  CHECK(heed::TbbExecutor(-3).concurrency() == heed::TbbExecutor().concurrency());
+}
+
+TEST_CASE("TbbExecutor: has no more threads than TBB allows") {
+  CHECK(heed::TbbExecutor(99).concurrency() == 8);
+  const tbb::global_control fewer(tbb::global_control::max_allowed_parallelism, 3);
+  heed::TbbExecutor pool(99);
+  CHECK(pool.concurrency() == 3);
+  test::check_pool(heed::Executor(pool));
 }
 
 TEST_CASE("TbbExecutor: callers on several threads at once each keep the promises") {

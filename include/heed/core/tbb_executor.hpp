@@ -6,16 +6,19 @@
 #endif
 
 #include <tbb/blocked_range.h>
+#include <tbb/global_control.h>
 #include <tbb/parallel_for.h>
 #include <tbb/partitioner.h>
 #include <tbb/task_arena.h>
+
+#include <cstddef>
 
 #include "heed/core/executor.hpp"
 
 namespace heed::inline HEED_ABI {
 
-// heed::TbbExecutor pool;      as many threads as TBB has (one a core, or what a tbb::global_control allows)
-// heed::TbbExecutor pool(4);   four at most; if TBB has fewer to spare, fewer
+// heed::TbbExecutor pool;      as many threads as TBB has: one a core, unless a tbb::global_control says otherwise
+// heed::TbbExecutor pool(4);   four, if TBB has as many
 // heed::Cpu cpu(pool);         the pool must outlive the backend
 //
 // An arena of its own in TBB's one pool of threads, so it goes together with whatever else the program does in TBB.
@@ -23,10 +26,7 @@ namespace heed::inline HEED_ABI {
 // its tasks from caches of its own, not from operator new; if there is none left, the program ends.
 class TbbExecutor {
  public:
-  explicit TbbExecutor(int threads = 0)
-      : threads_(threads > 0 ? threads : tbb::this_task_arena::max_concurrency()), arena_(threads_) {
-    arena_.initialize();
-  }
+  explicit TbbExecutor(int threads = 0) : threads_(available(threads)), arena_(threads_) { arena_.initialize(); }
   TbbExecutor(const TbbExecutor&) = delete;
   TbbExecutor& operator=(const TbbExecutor&) = delete;
 
@@ -57,6 +57,13 @@ class TbbExecutor {
   }
 
  private:
+  // More than TBB has it would only warn about.
+  static int available(int wanted) {
+    const std::size_t limit = tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
+    const int most = limit < 4096 ? static_cast<int>(limit) : 4096;
+    if (wanted <= 0) wanted = tbb::this_task_arena::max_concurrency();
+    return wanted < most ? wanted : most;
+  }
   static bool& inside() noexcept {
     thread_local bool inside_a_part = false;
     return inside_a_part;
