@@ -222,7 +222,7 @@ class AttentionBlock {
     }
     for (Index column = begin; column < tile.columns.end; ++column) {
       const TokenHead<T> token = sequence_.key.token(tile.key + column, kv_head_);
-      if (read_once()) fetch(sequence_.key, tile.key + column + ahead_keys, 1, depth);
+      fetch(sequence_.key, tile.key + column + (read_once() ? ahead_keys : copied_ahead), 1, depth);
       A* const to = scratch_.tile_keys + (column - begin) * scratch_.key_stride;
       for (Index d = 0; d < depth; d += width) simd::store(to + d, load_token(token, d, depth - d));
     }
@@ -252,7 +252,7 @@ class AttentionBlock {
     simd::Vec<A> zeros = simd::broadcast<A>(0);
     for (Index column = begin; column < tile.columns.end; ++column) {
       const TokenHead<T> token = sequence_.value.token(tile.key + column, kv_head_);
-      if (read_once()) fetch(sequence_.value, tile.key + column + ahead_keys, 1, dim);
+      fetch(sequence_.value, tile.key + column + (read_once() ? ahead_keys : copied_ahead), 1, dim);
       A* const to = scratch_.tile_values + (column - begin) * value_panel_;
       for (Index d = 0; d < scratch_.out_stride; d += width) {
         const simd::Vec<A> value = d < dim ? load_token(token, d, dim - d) : simd::broadcast<A>(0);
@@ -267,6 +267,7 @@ class AttentionBlock {
   // and what comes `ahead_keys` later is asked for before each one.
   static constexpr Index piece_keys = 28;
   static constexpr Index ahead_keys = 2 * piece_keys;
+  static constexpr Index copied_ahead = 16;
 
   bool read_once() const noexcept { return rows() <= query_panel_; }
 

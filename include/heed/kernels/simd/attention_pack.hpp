@@ -49,7 +49,12 @@ HEED_INLINE void pack_query_panel(Row&& row, Index count, Index lanes, Index dep
   const simd::Vec<A> factor = simd::broadcast<A>(scale);
   for (Index lane = 0; lane < lanes; lane += w) {
     const T* rows[w];
-    for (Index i = 0; i < w; ++i) rows[i] = lane + i < count ? row(lane + i) : nullptr;
+    for (Index i = 0; i < w; ++i) {
+      rows[i] = lane + i < count ? row(lane + i) : nullptr;
+      if (lane + w + i >= lanes || lane + w + i >= count) continue;  // the next ones are asked for meanwhile
+      constexpr Index line = 64 / static_cast<Index>(sizeof(T));
+      for (Index d = 0; d < depth; d += line) simd::prefetch(row(lane + w + i) + d);
+    }
     for (Index d = 0; d < depth; d += w) {
       simd::Vec<A> block[w];
       for (Index i = 0; i < w; ++i)
