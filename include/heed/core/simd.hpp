@@ -109,9 +109,18 @@ HEED_INLINE Vec<accumulator_t<T>> load_partial(const T* from, Index count, accum
     const Vec<A> numbers = load(detail::lane_numbers<A>.lane);
     return xsimd::select(numbers < broadcast(static_cast<A>(count)), load(lanes), broadcast(fill));
   } else {
+#if defined(__AVX512F__)
+    const unsigned first = (1U << static_cast<unsigned>(count)) - 1;
+    if constexpr (sizeof(T) == 4) {
+      return Vec<A>(_mm512_mask_loadu_ps(broadcast(fill), static_cast<__mmask16>(first), from));
+    } else {
+      return Vec<A>(_mm512_mask_loadu_pd(broadcast(fill), static_cast<__mmask8>(first), from));
+    }
+#else
     alignas(64) A lanes[width<A>];
     for (Index i = 0; i < width<A>; ++i) lanes[i] = i < count ? from[i] : fill;
     return Vec<A>::load_aligned(lanes);
+#endif
   }
 }
 
@@ -119,6 +128,17 @@ template <class T>
 HEED_INLINE void store_partial(T* to, Index count, Vec<accumulator_t<T>> value) noexcept {
   using A = accumulator_t<T>;
   if (count >= width<A>) return store(to, value);
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) > 2) {
+    const unsigned first = (1U << static_cast<unsigned>(count)) - 1;
+    if constexpr (sizeof(T) == 4) {
+      _mm512_mask_storeu_ps(to, static_cast<__mmask16>(first), value);
+    } else {
+      _mm512_mask_storeu_pd(to, static_cast<__mmask8>(first), value);
+    }
+    return;
+  }
+#endif
   alignas(64) T lanes[width<A>];
   store(lanes, value);
   for (Index i = 0; i < count; ++i) to[i] = lanes[i];
