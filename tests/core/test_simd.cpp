@@ -416,6 +416,13 @@ TEST_CASE_TEMPLATE("load_partial and store_partial never touch memory past the e
     simd::store_partial(line.data(), count, simd::broadcast<A>(A(0.5)));
     for (Index i = 0; i < 2 * w; ++i) CHECK(heed::widen(line(i)) == (i < count ? A(0.5) : A(3)));
   }
+  // Nor is anything touched where a row ended before: the kernels then ask for a negative number of lanes.
+  GuardedBytes nothing(0);
+  for (Index count = -w; count < 0; ++count) {
+    const Lanes<A> lanes = lanes_of<A>(simd::load_partial(nothing.begin<T>(), count, A(-7)));
+    for (Index i = 0; i < w; ++i) CHECK(lanes.lane[i] == A(-7));
+    simd::store_partial(nothing.begin<T>(), count, simd::broadcast<A>(A(0.5)));
+  }
   // More than a vector is a whole vector.
   const Lanes<A> lanes = lanes_of<A>(simd::load_partial(values.data(), 2 * w, A(-7)));
   for (Index i = 0; i < w; ++i) CHECK(lanes.lane[i] == heed::widen(values(i)));

@@ -86,6 +86,11 @@ struct LaneNumbers {
 };
 template <class A>
 inline constexpr LaneNumbers<A> lane_numbers;
+
+// The mask of the first `count` lanes, of none if count is negative. A shift by a negative number would be any mask.
+HEED_INLINE constexpr unsigned first_bits(Index count) noexcept {
+  return count > 0 ? (1U << static_cast<unsigned>(count)) - 1 : 0;
+}
 }  // namespace detail
 
 // Asks for the cache line that holds *from, into the level-2 cache.
@@ -98,7 +103,8 @@ HEED_INLINE void prefetch(const T* from) noexcept {
 #endif
 }
 
-// The first `count` lanes from memory (0 ≤ count ≤ width), the others `fill`; never reads past the end.
+// The first `count` lanes from memory (none if count ≤ 0, all from width on), the others `fill`; never reads past the
+// end.
 template <class T>
 HEED_INLINE Vec<accumulator_t<T>> load_partial(const T* from, Index count, accumulator_t<T> fill = 0) noexcept {
   using A = accumulator_t<T>;
@@ -110,7 +116,7 @@ HEED_INLINE Vec<accumulator_t<T>> load_partial(const T* from, Index count, accum
     return xsimd::select(numbers < broadcast(static_cast<A>(count)), load(lanes), broadcast(fill));
   } else {
 #if defined(__AVX512F__)
-    const unsigned first = (1U << static_cast<unsigned>(count)) - 1;
+    const unsigned first = detail::first_bits(count);
     if constexpr (sizeof(T) == 4) {
       return Vec<A>(_mm512_mask_loadu_ps(broadcast(fill), static_cast<__mmask16>(first), from));
     } else {
@@ -130,7 +136,7 @@ HEED_INLINE void store_partial(T* to, Index count, Vec<accumulator_t<T>> value) 
   if (count >= width<A>) return store(to, value);
 #if defined(__AVX512F__)
   if constexpr (sizeof(T) > 2) {
-    const unsigned first = (1U << static_cast<unsigned>(count)) - 1;
+    const unsigned first = detail::first_bits(count);
     if constexpr (sizeof(T) == 4) {
       _mm512_mask_storeu_ps(to, static_cast<__mmask16>(first), value);
     } else {
@@ -344,9 +350,9 @@ HEED_INLINE Vec<A> exp_difference(Vec<A> x) noexcept {
   Vec<A> power = simd::broadcast<A>(C::exp2_minus[C::exp2_degree]);
   HEED_UNROLL
   for (int i = C::exp2_degree - 1; i >= 0; --i) power = simd::fma(power, minus_r, simd::broadcast<A>(C::exp2_minus[i]));
-  const Integers bits = (xsimd::bitwise_cast<Integers>(shifted) + Integers(C::bias)) << C::mantissa_bits;
+  const Integers bits = (detail::reinterpret<Integers>(shifted) + Integers(C::bias)) << C::mantissa_bits;
   return simd::select<A>(x < simd::broadcast<A>(C::lowest), simd::broadcast<A>(0),
-                         power * xsimd::bitwise_cast<Vec<A>>(bits));
+                         power * detail::reinterpret<Vec<A>>(bits));
 }
 
 // 1 / (1 + e^−x) for any x: through e^−|x|, which cannot overflow. 0 and 1 where e^−|x| is below the normal numbers.
