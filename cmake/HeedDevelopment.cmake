@@ -3,6 +3,7 @@
 set(HEED_ARCH "" CACHE STRING "Instruction set of heed's tests and examples, as for -march: native, x86-64-v3, ...")
 set(HEED_SANITIZE "" CACHE STRING "Sanitizers for heed's tests and examples: a list, e.g. address;undefined")
 set(HEED_TEST_SOURCES "" CACHE STRING "Only the test sources that match this regular expression: ^ops/, layers/test_linear, ...")
+set(HEED_TEST_SOURCES_LEFT_OUT "" CACHE STRING "Not the test sources that match this regular expression")
 option(HEED_WARNINGS_AS_ERRORS "A warning in heed's tests or examples ends the build" OFF)
 option(HEED_WITHOUT_EXCEPTIONS "Compile with -fno-exceptions -fno-rtti, and only the tests that can be" OFF)
 

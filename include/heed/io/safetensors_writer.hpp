@@ -137,8 +137,11 @@ class SafetensorsWriter {
   // The length and the JSON, padded so that the data start aligned; and the order of the data.
   Problem make_header(std::string& header, std::vector<const Source*>& order) const {
     for (const Source& source : sources_) order.push_back(&source);
-    std::stable_sort(order.begin(), order.end(), [](const Source* a, const Source* b) {
-      return dtype_size(a->info.dtype) > dtype_size(b->info.dtype);
+    // Not stable_sort: libstdc++ 12's uses what it declares deprecated, and newer clangs warn whoever includes this.
+    std::sort(order.begin(), order.end(), [](const Source* a, const Source* b) {
+      const auto a_size = dtype_size(a->info.dtype);
+      const auto b_size = dtype_size(b->info.dtype);
+      return a_size == b_size ? a < b : a_size > b_size;
     });
 
     header.assign(8, '\0');
