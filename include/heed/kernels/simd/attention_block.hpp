@@ -22,6 +22,7 @@
 #include "heed/kernels/simd/attention_pack.hpp"
 #include "heed/kernels/simd/attention_scores.hpp"
 #include "heed/kernels/simd/attention_scratch.hpp"
+#include "heed/kernels/simd/attention_tokens.hpp"
 #include "heed/kernels/simd/gemm.hpp"
 
 namespace heed::inline HEED_ABI::impl {
@@ -60,13 +61,14 @@ class AttentionBlock {
         first_query_(first_query),
         queries_(queries < sequence_.queries() - first_query ? queries : sequence_.queries() - first_query),
         query_panel_(Product::template panel_width<A>(scratch.lanes)),
-        value_panel_(Product::template panel_width<A>(scratch.out_stride)) {}
+        value_panel_(Product::template panel_width<A>(scratch.out_stride)),
+        tokens_(sequence_, arguments.extents, kv_head, scratch_, value_panel_, rows() <= query_panel_) {}
 
   void run() noexcept {
     if (queries_ <= 0) return;  // a packed sequence that is shorter than the longest one
     begin_rows();
     for_each_tile([&](const Tile& tile) {
-      take_values(tile);
+      tokens_.take_values(is_full(tile));
       for_each_part(tile, [&](const Part& part) { attend(tile, part); });
     });
     for (Index row = 0; row < rows(); ++row) finish(row);
@@ -168,7 +170,7 @@ class AttentionBlock {
       Tile tile{key, {0, 0}, {0, attention_tile_keys}};
       for (Index row = 0; row < rows(); ++row) widen_to(tile, columns(row, key));
       if (tile.columns.end == 0) continue;
-      take_keys(tile);
+      tokens_.take_keys(key, tile.columns, keys_.end);
       f(tile);
     }
   }
@@ -201,110 +203,10 @@ class AttentionBlock {
     }
   }
 
-  // True if a tile's keys or values can be read where they lie: numbers of the accumulator's type, one token behind the
-  // other, or with few rows to read them for. (Rows far apart are in each other's way in the cache.)
-  bool lie_well(const RowHeads<T>& heads, const Tile& tile, Index dim) const noexcept {
-    if constexpr (!std::is_same_v<T, A>) return false;
-    const KeyRange columns = tile.columns;
-    return heads.is_strided(tile.key + columns.begin, columns.end - columns.begin) &&
-           (heads.heads.elements.stride(1) == dim || read_once());
-  }
-
-  void take_keys(const Tile& tile) noexcept {
-    const Index depth = arguments_.extents.head_dim;
-    const Index begin = tile.columns.begin;
-    if constexpr (std::is_same_v<T, A>) {
-      if (lie_well(sequence_.key, tile, depth)) {
-        keys_of_tile_ = {sequence_.key.token(tile.key + begin, kv_head_).elements,
-                         sequence_.key.heads.elements.stride(1), 1};
-        return;
-      }
-    }
-    for (Index column = begin; column < tile.columns.end; ++column) {
-      const TokenHead<T> token = sequence_.key.token(tile.key + column, kv_head_);
-      fetch(sequence_.key, tile.key + column + (read_once() ? ahead_keys : copied_ahead), 1, depth);
-      A* const to = scratch_.tile_keys + (column - begin) * scratch_.key_stride;
-      for (Index d = 0; d < depth; d += width) simd::store(to + d, load_token(token, d, depth - d));
-    }
-    keys_of_tile_ = {scratch_.tile_keys, scratch_.key_stride, 1};
-  }
-
   // True if every row attends every column.
   bool is_full(const Tile& tile) const noexcept {
     return std::is_same_v<Modifier, NoModifier> && !options_.bias.present() && !options_.mask.present() &&
            tile.inside.begin <= tile.columns.begin && tile.inside.end >= tile.columns.end;
-  }
-
-  // Panels of v. Where they are copied it turns out whether all values are finite, which matters only where a row does
-  // not attend them all.
-  void take_values(const Tile& tile) noexcept {
-    const Index dim = arguments_.extents.value_head_dim;
-    const Index begin = tile.columns.begin;
-    values_are_finite_ = true;
-    if constexpr (std::is_same_v<T, A>) {
-      if (dim % value_panel_ == 0 && is_full(tile) && lie_well(sequence_.value, tile, dim)) {
-        values_of_tile_ = {sequence_.value.token(tile.key + begin, kv_head_).elements, value_panel_, value_panel_,
-                           sequence_.value.heads.elements.stride(1)};
-        return;
-      }
-    }
-    values_of_tile_ = {scratch_.tile_values, tile_keys() * value_panel_, value_panel_};
-    simd::Vec<A> zeros = simd::broadcast<A>(0);
-    for (Index column = begin; column < tile.columns.end; ++column) {
-      const TokenHead<T> token = sequence_.value.token(tile.key + column, kv_head_);
-      fetch(sequence_.value, tile.key + column + (read_once() ? ahead_keys : copied_ahead), 1, dim);
-      A* const to = scratch_.tile_values + (column - begin) * value_panel_;
-      for (Index d = 0; d < scratch_.out_stride; d += width) {
-        const simd::Vec<A> value = d < dim ? load_token(token, d, dim - d) : simd::broadcast<A>(0);
-        simd::store(to + d / value_panel_ * values_of_tile_.panel_stride + d % value_panel_, value);
-        zeros = simd::fma(value, simd::broadcast<A>(0), zeros);  // NaN · 0 and inf · 0 are NaN
-      }
-    }
-    values_are_finite_ = simd::reduce_add<A>(zeros) == 0;
-  }
-
-  // Where few rows read keys and values once, the time is that of memory: products are done in pieces of `piece_keys`,
-  // and what comes `ahead_keys` later is asked for before each one.
-  static constexpr Index piece_keys = 28;
-  static constexpr Index ahead_keys = 2 * piece_keys;
-  static constexpr Index copied_ahead = 16;
-
-  bool read_once() const noexcept { return rows() <= query_panel_; }
-
-  // Calls f(first, count) for the pieces of a range of columns; once, if there is none.
-  template <class F>
-  HEED_INLINE void for_each_piece(KeyRange keys, F&& f) const noexcept {
-    const Index most = read_once() ? piece_keys : attention_tile_keys;
-    Index first = keys.begin;
-    do {
-      const Index count = keys.end - first < most ? keys.end - first : most;
-      f(first, count);
-      first += count;
-    } while (first < keys.end);
-  }
-
-  // Asks for `count` tokens from the sequence's key `key` on, as far as they are going to be read. (Inline, because g++
-  // takes a function that does nothing else for one that does nothing.)
-  HEED_INLINE void fetch(const RowHeads<T>& heads, Index key, Index count, Index dim) const noexcept {
-    for (const Index end = key + count; key < end && key < keys_.end; ++key) {
-      const TokenHead<T> token = heads.token(key, kv_head_);
-      const char* const from = token.codes == nullptr ? reinterpret_cast<const char*>(token.elements)
-                                                      : reinterpret_cast<const char*>(token.codes);
-      const Index bytes = dim * (token.codes == nullptr ? static_cast<Index>(sizeof(T)) : 1);
-      for (Index offset = 0; offset < bytes; offset += 64) simd::prefetch(from + offset);
-    }
-  }
-
-  // The same from a later row on.
-  template <class Matrix>
-  static Matrix rows_from(Matrix matrix, Index row) noexcept {
-    matrix.data += row * matrix.row_stride;
-    return matrix;
-  }
-
-  // Keys that a tile has room for.
-  Index tile_keys() const noexcept {
-    return arguments_.extents.keys < attention_tile_keys ? arguments_.extents.keys : attention_tile_keys;
   }
 
   ScoreLanes<A> scores_of(const Panel& panel) const noexcept {
@@ -317,10 +219,9 @@ class AttentionBlock {
     const ScoreLanes<A> scores = scores_of(panel);
     const KeyRange keys = panel.columns;
     const simd::Panels<A> queries{scratch_.query + (part.row + panel.lane) * depth, query_panel_ * depth, query_panel_};
-    for_each_piece(keys, [&](Index first, Index count) {
-      if (read_once()) fetch(sequence_.key, tile.key + first + ahead_keys, count, depth);
-      Product::multiply(count, query_panel_, depth, rows_from(keys_of_tile_, first - tile.columns.begin), queries,
-                        scores.data + first * scores.stride, scores.stride, simd::Start::zero);
+    tokens_.for_each_piece_of_keys(keys, [&](Index first, Index count) {
+      Product::multiply(count, query_panel_, depth, tokens_.keys(first), queries, scores.data + first * scores.stride,
+                        scores.stride, simd::Start::zero);
     });
 
     const Index row = part.row + panel.lane;
@@ -358,7 +259,7 @@ class AttentionBlock {
 
   // Hands the scores to the modifier as it wants them: row by row, one head at a time.
   void modify(const Tile& tile, Index row, const Panel& panel, const ScoreLanes<A>& scores) noexcept {
-    const Index stride = (tile_keys() + width - 1) / width * width;
+    const Index stride = (tokens_.room() + width - 1) / width * width;
     const KeyRange keys = panel.columns;
     turn(scores, stride, [](simd::Vec<A>(&block)[width], A* lanes, Index lane_stride, A* turned, Index turned_stride) {
       for (Index i = 0; i < width; ++i) block[i] = simd::load(lanes + i * lane_stride);
@@ -411,7 +312,7 @@ class AttentionBlock {
         return;
       }
       const ScoreLanes<A> scores = scores_of(panel);
-      if (!values_are_finite_) remember_attended(scores, panel.lane);
+      if (!tokens_.values_are_finite()) remember_attended(scores, panel.lane);
       softmax_scores(scores, lane.maximum + panel.lane, lane.sum + panel.lane);
       if (options_.dropout != 0) {
         for (Index i = 0; i < panel.rows; ++i) drop(tile, part.row + panel.lane + i, scores.data + i);
@@ -453,32 +354,31 @@ class AttentionBlock {
     for (Index i = 0; i < part.rows; i += together) {
       const Index count = part.rows - i < together ? part.rows - i : together;
       const KeyRange keys = columns(part.row + i, count, tile.key);
-      if (!values_are_finite_) {
-        for (Index lane = i; lane < i + count; ++lane) weigh_attended(tile, lane, columns(part.row + lane, tile.key));
+      if (!tokens_.values_are_finite()) {
+        for (Index lane = i; lane < i + count; ++lane) weigh_attended(lane, columns(part.row + lane, tile.key));
         continue;
       }
       simd::Start start = simd::Start::zero;
-      for_each_piece(keys, [&](Index first, Index depth) {
-        if (read_once())
-          fetch(sequence_.value, tile.key + first + ahead_keys, depth, arguments_.extents.value_head_dim);
+      tokens_.for_each_piece_of_values(keys, [&](Index first, Index depth) {
         Product::multiply(count, scratch_.out_stride, depth,
                           simd::Rows<A>{scratch_.scores + first * scratch_.lanes + i, 1, scratch_.lanes},
-                          rows_from(values_of_tile_, first - tile.columns.begin),
-                          scratch_.tile_out + i * scratch_.out_stride, scratch_.out_stride, start);
+                          tokens_.values(first), scratch_.tile_out + i * scratch_.out_stride, scratch_.out_stride,
+                          start);
         start = simd::Start::resume;
       });
     }
   }
 
   // The product for one row, with the keys it does not attend left out: 0 · NaN is not 0.
-  void weigh_attended(const Tile& tile, Index lane, KeyRange keys) noexcept {
+  void weigh_attended(Index lane, KeyRange keys) noexcept {
     for (Index d = 0; d < scratch_.out_stride; d += width) {
-      const A* const values = values_of_tile_.data + d / value_panel_ * values_of_tile_.panel_stride + d % value_panel_;
+      const simd::Panels<A> values = tokens_.values(keys.begin);
+      const A* const value = values.data + d / value_panel_ * values.panel_stride + d % value_panel_;
       simd::Vec<A> sum = simd::broadcast<A>(0);
       for (Index key = keys.begin; key < keys.end; ++key) {
         if (!scratch_.attended[key * scratch_.lanes + lane]) continue;
         sum = simd::fma(simd::broadcast<A>(scratch_.scores[key * scratch_.lanes + lane]),
-                        simd::load(values + (key - tile.columns.begin) * value_panel_), sum);
+                        simd::load(value + (key - keys.begin) * values.row_stride), sum);
       }
       simd::store(scratch_.tile_out + lane * scratch_.out_stride + d, sum);
     }
@@ -568,10 +468,8 @@ class AttentionBlock {
   const Index queries_;
   const Index query_panel_;
   const Index value_panel_;
-  KeyRange keys_ = {0, 0};               // what any row attends
-  simd::Rows<A> keys_of_tile_ = {};      // from the tile's first attended column on
-  simd::Panels<A> values_of_tile_ = {};  // the same
-  bool values_are_finite_ = true;
+  KeyRange keys_ = {0, 0};  // what any row attends
+  AttentionTokens<T> tokens_;
 };
 
 }  // namespace heed::inline HEED_ABI::impl
