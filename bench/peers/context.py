@@ -39,11 +39,10 @@ def by_torch(tokens):
     output = torch.randn(HIDDEN, HIDDEN) / math.sqrt(HIDDEN)
 
     def run():
-        with torch.inference_mode():
-            heads = functional.linear(x, inputs).unflatten(2, (-1, HEAD_DIM)).transpose(1, 2)
-            query, key, value = heads.split([HEADS, KV_HEADS, KV_HEADS], 1)
-            context = functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
-            functional.linear(context.transpose(1, 2).flatten(2), output)
+        heads = functional.linear(x, inputs).unflatten(2, (-1, HEAD_DIM)).transpose(1, 2)
+        query, key, value = heads.split([HEADS, KV_HEADS, KV_HEADS], 1)
+        context = functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+        functional.linear(context.transpose(1, 2).flatten(2), output)
 
     return run
 

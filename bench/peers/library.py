@@ -42,6 +42,7 @@ class Job:
         if not self._handle:
             raise RuntimeError(f"{maker} failed")
         self._run = _library.peers_run
+        self._free = _library.peers_free
 
     def __call__(self):
         self._run(self._handle)
@@ -51,7 +52,7 @@ class Job:
 
     def __del__(self):
         if getattr(self, "_handle", None):
-            _library.peers_free(self._handle)
+            self._free(self._handle)
 
 
 def _argument(value):

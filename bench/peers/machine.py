@@ -3,6 +3,7 @@
 import glob
 import os
 import platform
+import shlex
 import subprocess
 import sys
 
@@ -49,7 +50,7 @@ def describe(options):
         "caches": _caches(),
         "system": f"{platform.system()} {platform.release()}",
         "load": float(os.environ.get("HEED_PEERS_LOAD", "0")),
-        "command": " ".join(["bench/peers/run", *sys.argv[3:]]),
+        "command": shlex.join(["bench/peers/run", *sys.argv[3:]]),  # without --library and its path
         "heed": library.about(),
         "commit": _first_line("git", "-C", root, "describe", "--always", "--dirty"),
         "compiler": _first_line(os.environ.get("CXX", "c++"), "--version"),

@@ -138,20 +138,16 @@ def search(model, batch, segments, count):
     question = text[:, :1]
 
     def run():
-        with torch.inference_mode():
-            state = model.state(batch)
-            for at in range(0, count, step):
-                model.read(text[:, at : at + step], state)
-            model.read(question, state, want_logits=True)
+        state = model.state(batch)
+        for at in range(0, count, step):
+            model.read(text[:, at : at + step], state)
+        model.read(question, state, want_logits=True)
 
     return run
 
 
 def logits(model, tokens):
     """After each byte of one text."""
-    parts = []
-    with torch.inference_mode():
-        state = model.state(1)
-        for piece in tokens.split(model.segment_length):
-            parts.append(model.read(piece[None], state, want_logits=True)[0])
-    return torch.cat(parts)
+    state = model.state(1)
+    pieces = tokens.split(model.segment_length)
+    return torch.cat([model.read(piece[None], state, want_logits=True)[0] for piece in pieces])

@@ -1,4 +1,5 @@
 // examples/needle for the comparison with the same model in PyTorch.
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,9 @@ class Search final : public peers::Job {
     const needle::Found found = needle::search(model_, cpu_, haystacks, [](std::int64_t) {});
     bytes_ = found.bytes;
     for (const std::string& answer : found.answers) {
-      if (answer != key) std::fprintf(stderr, "bench/peers: needle answered \"%s\"\n", answer.c_str());
+      if (answer == key) continue;
+      std::fprintf(stderr, "bench/peers: needle answered \"%s\"; it is \"%s\"\n", answer.c_str(), key);
+      std::_Exit(1);
     }
   }
   // Bytes read by a run.

@@ -189,6 +189,8 @@ def markdown(records, about, plots, page):
         machine.append([f"peak, {threads} thread{'s' * (threads > 1)}", f"{number(peak)} GFLOP/s"])
     machine.append(["took", f"{about['minutes']} minutes"])
     parts.append(_table(["", ""], machine))
+    if about["left_out"]:
+        parts.append(f"Left out, because the time of `--quick` was over: {'; '.join(about['left_out'])}.\n")
     if groups:
         parts += ["## Against the best peer of each row\n", _summary(groups)]
         parts += ["## Where a peer is faster\n", _losses(groups)]
