@@ -1,5 +1,5 @@
 // Everything that runs on the CPU. Included by name instead: heed/io/ (files, printing), heed/interop/, backends on
-// other libraries, and heed/core/openmp_executor.hpp.
+// other libraries, and the executors of OpenMP and TBB in heed/core/.
 #pragma once
 
 #include "heed/config.hpp"
