@@ -14,6 +14,8 @@ long eigen_assertions_failed() noexcept;
 
 }  // namespace test
 
+#include "heed/core/intrinsics.hpp"  // first
+
 #include <Eigen/Core>
 
 #include "support/allocation_counter.hpp"

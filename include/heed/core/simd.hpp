@@ -11,17 +11,9 @@
 #include <cmath>
 #include <cstdint>
 
-// g++ 12 and older take the deliberately undefined operands inside AVX-512's own intrinsics for a mistake (GCC bug
-// 105593).
-#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
+#include "heed/core/intrinsics.hpp"  // first
+
 #include <xsimd/xsimd.hpp>
-#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13
-#pragma GCC diagnostic pop
-#endif
 
 #include "heed/core/scalar.hpp"
 #include "heed/core/simd_half.hpp"

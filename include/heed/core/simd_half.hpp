@@ -7,21 +7,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "heed/core/intrinsics.hpp"
 #include "heed/core/scalar.hpp"
-
-#if defined(__SSE2__)
-#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13  // see core/simd.hpp
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#include <immintrin.h>
-#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13
-#pragma GCC diagnostic pop
-#endif
-#elif defined(__aarch64__)
-#include <arm_neon.h>
-#endif
 
 namespace heed::inline HEED_ABI::simd::detail {
 

@@ -6,6 +6,8 @@
 //   x = heed::as_eigen(y).leftCols(512);
 #pragma once
 
+#include "heed/core/intrinsics.hpp"  // first
+
 #include <Eigen/Core>
 
 #include "heed/core/shape.hpp"

@@ -2,6 +2,8 @@
 // of its own because it includes Eigen's unsupported Tensor module; for matrices see interop/eigen.hpp.
 #pragma once
 
+#include "heed/core/intrinsics.hpp"  // first
+
 #include <unsupported/Eigen/CXX11/Tensor>
 
 #include <utility>

@@ -1,6 +1,8 @@
 // The products of EigenMap: matrices where they lie, handed to Eigen in blocks.
 #pragma once
 
+#include "heed/core/intrinsics.hpp"  // first
+
 #include <Eigen/Core>
 
 #include "heed/kernels/simd/gemm.hpp"

@@ -1,6 +1,8 @@
 // Rows of tensors as Eigen's arrays, for the row-wise kernels of EigenMap.
 #pragma once
 
+#include "heed/core/intrinsics.hpp"  // first
+
 #include <Eigen/Core>
 
 #include "heed/core/scalar.hpp"
