@@ -3,7 +3,8 @@
 # Each macro sets the variable it is given to what is wrong, or to an empty string. Versions are compared here and not by
 # find_package: xsimd's and Eigen's version files accept one major version only, so that asking for 8.1 refuses 14.
 #
-# Known to work: xsimd 8.1, Eigen 3.4 and 5.0, nlohmann_json 3.11, oneTBB 2021.8.
+# Known to work, because the tests were run with them: xsimd 8.1, 9.0, 10.0, 11.2, 12.1, 13.2 and 14.3; Eigen 3.4.0 and
+# 5.0.1; nlohmann_json 3.11; oneTBB 2021.8.
 
 # Sets heed_xsimd_include_dirs too. Only those of xsimd's target are used: Debian 12's asks to be linked with a library
 # xtl, which is neither needed nor installed with it.
