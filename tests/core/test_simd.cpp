@@ -30,7 +30,7 @@ struct Lanes {
 };
 
 template <class A>
-Lanes<A> lanes_of(simd::Vec<A> value) {
+HEED_NOINLINE Lanes<A> lanes_of(simd::Vec<A> value) {
   Lanes<A> lanes;
   simd::store(lanes.lane, value);
   return lanes;
@@ -45,7 +45,7 @@ constexpr A least_normal = std::numeric_limits<A>::min();
 
 // f(x) in one lane, that of all lanes: they are checked to agree.
 template <class A, class F>
-A in_every_lane(F&& f, A x) {
+HEED_NOINLINE A in_every_lane(F&& f, A x) {
   const Lanes<A> lanes = lanes_of<A>(f(simd::broadcast<A>(x)));
   for (const A lane : lanes.lane) REQUIRE(test::same_bits_of(lane, lanes.lane[0]));
   return lanes.lane[0];
