@@ -68,6 +68,8 @@ void add_product(Index m, Index n, Index k, EigenMatrix<const A, LeftOrder> a, E
 // What stands for simd::PanelProduct in the kernels that EigenMap shares with Simd: every right operand is one panel,
 // that is, a row-major matrix.
 struct EigenProduct {
+  static constexpr bool is_packed = false;
+
   template <class A>
   static constexpr Index panel_width(Index n) noexcept {
     return n > 0 ? n : 1;

@@ -19,6 +19,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "heed/kernels/simd/attention_few_rows.hpp"
 #include "heed/kernels/simd/attention_pack.hpp"
 #include "heed/kernels/simd/attention_scores.hpp"
 #include "heed/kernels/simd/attention_scratch.hpp"
@@ -62,16 +63,16 @@ class AttentionBlock {
         queries_(queries < sequence_.queries() - first_query ? queries : sequence_.queries() - first_query),
         query_panel_(Product::template panel_width<A>(scratch.lanes)),
         value_panel_(Product::template panel_width<A>(scratch.out_stride)),
-        tokens_(sequence_, arguments.extents, kv_head, scratch_, value_panel_, rows() <= query_panel_) {}
+        tokens_(sequence_, arguments.extents, kv_head, scratch_, value_panel_, rows() <= 2 * attention_part_rows<A>) {}
 
   void run() noexcept {
     if (queries_ <= 0) return;  // a packed sequence that is shorter than the longest one
     begin_rows();
     for_each_tile([&](const Tile& tile) {
-      tokens_.take_values(is_full(tile));
+      if (!weighs_in_place(tile)) tokens_.take_values(is_full(tile));
       for_each_part(tile, [&](const Part& part) { attend(tile, part); });
     });
-    for (Index row = 0; row < rows(); ++row) finish(row);
+    finish_rows();
     if (sequence_.weights.present()) {
       for_each_tile([&](const Tile& tile) {
         for_each_part(tile, [&](const Part& part) {
@@ -87,14 +88,15 @@ class AttentionBlock {
   // Keys of the sequence from `key` on; columns are counted from there.
   struct Tile {
     Index key;
-    KeyRange columns;  // what any row of the block attends, and
+    KeyRange columns;  // holds what any row of the block attends, and
     KeyRange inside;   // what all of them do, as far as order decides
   };
   // Rows of the block that go through a tile together; a row's lane is its number in the part.
   struct Part {
     Index row;
     Index rows;
-    KeyRange columns;  // what any of these rows attends
+    KeyRange columns;  // holds what any of these rows attends
+    bool is_first;     // no row has attended anything so far
   };
   // Some lanes of a part, for whose queries there is a panel.
   struct Panel {
@@ -109,14 +111,15 @@ class AttentionBlock {
   Index head(Index row) const noexcept { return kv_head_ * arguments_.group_size() + row / queries_; }
   Index query(Index row) const noexcept { return first_query_ + row % queries_; }
 
-  // The columns of a tile that a row attends, as far as order decides.
-  KeyRange columns(Index row, Index key) const noexcept {
-    const KeyRange keys = scratch_.keys[row];
+  // What of a range of keys lies in a tile, in columns.
+  static KeyRange columns(KeyRange keys, Index key) noexcept {
     const Index begin = keys.begin > key ? keys.begin - key : 0;
     const Index end = keys.end - key < attention_tile_keys ? keys.end - key : attention_tile_keys;
     return begin < end ? KeyRange{begin, end} : KeyRange{0, 0};
   }
-  // The smallest range that holds those of rows row … row + count − 1.
+  // The columns of a tile that a row attends, as far as order decides, and the smallest range that holds those of rows
+  // row … row + count − 1.
+  KeyRange columns(Index row, Index key) const noexcept { return columns(scratch_.keys[row], key); }
   KeyRange columns(Index row, Index count, Index key) const noexcept {
     KeyRange all{0, 0};
     for (Index i = 0; i < count; ++i) all = join(all, columns(row + i, key));
@@ -130,25 +133,24 @@ class AttentionBlock {
     return {a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end};
   }
 
-  // One row more attends these columns.
-  template <class Range>
-  static void widen_to(Range& range, KeyRange attended) noexcept {
-    range.columns = join(range.columns, attended);
-    if (attended.begin > range.inside.begin) range.inside.begin = attended.begin;
-    if (attended.end < range.inside.end) range.inside.end = attended.end;
+  // One row more attends these keys, or columns: what any and what all of them attend.
+  static void widen_to(KeyRange& some, KeyRange& every, KeyRange attended) noexcept {
+    some = join(some, attended);
+    if (attended.begin > every.begin) every.begin = attended.begin;
+    if (attended.end < every.end) every.end = attended.end;
   }
 
   void begin_rows() noexcept {
     const Index depth = arguments_.extents.head_dim;
     const Index lanes = scratch_.lanes;
     for (Index row = 0; row < rows(); ++row) {
-      const KeyRange keys = attended_keys(sequence_, options_, modifier_, head(row), query(row));
-      scratch_.keys[row] = keys;
-      keys_ = join(keys_, keys);
-      A* const out = scratch_.out + row * scratch_.out_stride;
-      for (Index d = 0; d < scratch_.out_stride; d += width) simd::store(out + d, simd::broadcast<A>(0));
+      scratch_.keys[row] = attended_keys(sequence_, options_, modifier_, head(row), query(row));
+      AttentionPart& part = scratch_.parts[row / lanes];
+      if (row % lanes == 0) part = {{0, 0}, {0, sequence_.keys()}, false};
+      widen_to(part.some, part.every, scratch_.keys[row]);
     }
     for (Index first = 0; first < rows(); first += lanes) {
+      keys_ = join(keys_, scratch_.parts[first / lanes].some);
       for (Index lane = first; lane < first + lanes; lane += width) {
         simd::store(scratch_.maximum + lane, simd::broadcast<A>(masked_score<A>));
         simd::store(scratch_.sum + lane, simd::broadcast<A>(0));
@@ -168,9 +170,14 @@ class AttentionBlock {
     for (Index key = keys_.begin / attention_tile_keys * attention_tile_keys; key < keys_.end;
          key += attention_tile_keys) {
       Tile tile{key, {0, 0}, {0, attention_tile_keys}};
-      for (Index row = 0; row < rows(); ++row) widen_to(tile, columns(row, key));
+      for (Index row = 0; row < rows(); row += scratch_.lanes) {
+        const AttentionPart& part = scratch_.parts[row / scratch_.lanes];
+        KeyRange unused{0, 0};
+        widen_to(tile.columns, unused, columns(part.some, key));
+        widen_to(unused, tile.inside, columns(part.every, key));
+      }
       if (tile.columns.end == 0) continue;
-      tokens_.take_keys(key, tile.columns, keys_.end);
+      if (!are_few()) tokens_.take_keys(key, tile.columns, keys_.end);
       f(tile);
     }
   }
@@ -180,8 +187,11 @@ class AttentionBlock {
   void for_each_part(const Tile& tile, F&& f) noexcept {
     for (Index row = 0; row < rows(); row += scratch_.lanes) {
       const Index count = rows() - row < scratch_.lanes ? rows() - row : scratch_.lanes;
-      const Part part{row, count, columns(row, count, tile.key)};
-      if (part.columns.end != 0) f(part);
+      AttentionPart& known = scratch_.parts[row / scratch_.lanes];
+      const Part part{row, count, columns(known.some, tile.key), !known.has_begun};
+      if (part.columns.end == 0) continue;
+      known.has_begun = true;
+      f(part);
     }
   }
 
@@ -196,7 +206,7 @@ class AttentionBlock {
         scratch_.lane.first[lane + i] = static_cast<A>(attended.begin);
         scratch_.lane.end[lane + i] = static_cast<A>(attended.end);
         if (i >= panel.rows) continue;  // a lane without a row: anything goes
-        widen_to(panel, attended);
+        widen_to(panel.columns, panel.inside, attended);
       }
       if (panel.columns.end != 0) make_scores(tile, part, panel);
       f(panel);
@@ -209,6 +219,10 @@ class AttentionBlock {
            tile.inside.begin <= tile.columns.begin && tile.inside.end >= tile.columns.end;
   }
 
+  // True if keys, and then values, are read where they lie, for few rows.
+  bool are_few() const noexcept { return Product::is_packed && rows() <= attention_few_rows<A>; }
+  bool weighs_in_place(const Tile& tile) const noexcept { return are_few() && is_full(tile); }
+
   ScoreLanes<A> scores_of(const Panel& panel) const noexcept {
     return {scratch_.scores + panel.lane, scratch_.lanes, query_panel_, panel.columns};
   }
@@ -218,13 +232,16 @@ class AttentionBlock {
     const Index depth = arguments_.extents.head_dim;
     const ScoreLanes<A> scores = scores_of(panel);
     const KeyRange keys = panel.columns;
-    const simd::Panels<A> queries{scratch_.query + (part.row + panel.lane) * depth, query_panel_ * depth, query_panel_};
-    tokens_.for_each_piece_of_keys(keys, [&](Index first, Index count) {
-      Product::multiply(count, query_panel_, depth, tokens_.keys(first), queries, scores.data + first * scores.stride,
-                        scores.stride, simd::Start::zero);
-    });
-
     const Index row = part.row + panel.lane;
+    const A* const packed = scratch_.query + row * depth;
+    if (are_few()) {
+      score_few(tile, packed, scores);
+    } else {
+      Product::multiply(keys.end - keys.begin, query_panel_, depth, tokens_.keys(keys.begin),
+                        simd::Panels<A>{packed, query_panel_ * depth, query_panel_},
+                        scores.data + keys.begin * scores.stride, scores.stride, simd::Start::zero);
+    }
+
     if (options_.softcap > 0) softcap_scores(scores, options_.softcap);
     if constexpr (!std::is_same_v<Modifier, NoModifier>) modify(tile, row, panel, scores);
     if (options_.alibi_slopes.present()) {
@@ -239,6 +256,27 @@ class AttentionBlock {
     if (options_.bias.present()) bias_scores(scores, elements_of(options_.bias, tile, row, panel));
     if (options_.mask.present()) mask_scores(scores, elements_of(options_.mask, tile, row, panel));
     exclude_scores(scores, scratch_.lane.first + panel.lane, scratch_.lane.end + panel.lane, panel.inside);
+  }
+
+  // The products for few rows.
+  void score_few(const Tile& tile, const A* packed, const ScoreLanes<A>& scores) const noexcept {
+    with_few_rows<A>(rows(), [&](auto count) {
+      const auto score = [&](auto codes) {
+        score_few_rows<count(), codes()>(tokens_.key(), tile.key, packed, query_panel_, scores, tokens_.value());
+      };
+      tokens_.key().has_codes() ? score(std::true_type()) : score(std::false_type());
+    });
+  }
+  void weigh_few(const Tile& tile, A* out) const noexcept {
+    const Index next = tile.key + attention_tile_keys < keys_.end ? tile.key + attention_tile_keys : keys_.end;
+    const Index end = next + attention_tile_keys < keys_.end ? next + attention_tile_keys : keys_.end;
+    with_few_rows<A>(rows(), [&](auto count) {
+      const auto weigh = [&](auto codes) {
+        weigh_few_rows<count(), codes()>(tokens_.value(), tile.key, tile.columns, scratch_.scores, scratch_.lanes, out,
+                                         scratch_.out_stride, tokens_.key(), next, end);
+      };
+      tokens_.value().has_codes() ? weigh(std::true_type()) : weigh(std::false_type());
+    });
   }
 
   // The rows of a mask or bias that belong to a panel's lanes.
@@ -348,29 +386,29 @@ class AttentionBlock {
     }
   }
 
-  // tile_out = weightsᵀ · v. Under causal order some rows of a part need fewer keys than others.
+  // tile_out = weightsᵀ · v; a part's first tile makes `out` itself. Under causal order some rows of a part need fewer
+  // keys than others.
   void weigh(const Tile& tile, const Part& part) noexcept {
+    A* const out = part.is_first ? scratch_.out + part.row * scratch_.out_stride : scratch_.tile_out;
+    if (weighs_in_place(tile)) return weigh_few(tile, out);
     constexpr Index together = simd::tile_rows<A>;
     for (Index i = 0; i < part.rows; i += together) {
       const Index count = part.rows - i < together ? part.rows - i : together;
       const KeyRange keys = columns(part.row + i, count, tile.key);
       if (!tokens_.values_are_finite()) {
-        for (Index lane = i; lane < i + count; ++lane) weigh_attended(lane, columns(part.row + lane, tile.key));
+        for (Index lane = i; lane < i + count; ++lane)
+          weigh_attended(lane, columns(part.row + lane, tile.key), out + lane * scratch_.out_stride);
         continue;
       }
-      simd::Start start = simd::Start::zero;
-      tokens_.for_each_piece_of_values(keys, [&](Index first, Index depth) {
-        Product::multiply(count, scratch_.out_stride, depth,
-                          simd::Rows<A>{scratch_.scores + first * scratch_.lanes + i, 1, scratch_.lanes},
-                          tokens_.values(first), scratch_.tile_out + i * scratch_.out_stride, scratch_.out_stride,
-                          start);
-        start = simd::Start::resume;
-      });
+      Product::multiply(count, scratch_.out_stride, keys.end - keys.begin,
+                        simd::Rows<A>{scratch_.scores + keys.begin * scratch_.lanes + i, 1, scratch_.lanes},
+                        tokens_.values(keys.begin), out + i * scratch_.out_stride, scratch_.out_stride,
+                        simd::Start::zero);
     }
   }
 
   // The product for one row, with the keys it does not attend left out: 0 · NaN is not 0.
-  void weigh_attended(Index lane, KeyRange keys) noexcept {
+  void weigh_attended(Index lane, KeyRange keys, A* out) noexcept {
     for (Index d = 0; d < scratch_.out_stride; d += width) {
       const simd::Panels<A> values = tokens_.values(keys.begin);
       const A* const value = values.data + d / value_panel_ * values.panel_stride + d % value_panel_;
@@ -380,7 +418,7 @@ class AttentionBlock {
         sum = simd::fma(simd::broadcast<A>(scratch_.scores[key * scratch_.lanes + lane]),
                         simd::load(value + (key - keys.begin) * values.row_stride), sum);
       }
-      simd::store(scratch_.tile_out + lane * scratch_.out_stride + d, sum);
+      simd::store(out + d, sum);
     }
   }
 
@@ -389,6 +427,11 @@ class AttentionBlock {
     const AttentionLanes<A>& lane = scratch_.lane;
     A* const maximum = scratch_.maximum + part.row;
     A* const sum = scratch_.sum + part.row;
+    for (Index i = 0; part.is_first && i < part.rows; i += width) {
+      simd::store(maximum + i, simd::load(lane.maximum + i));
+      simd::store(sum + i, simd::load(lane.sum + i));
+    }
+    if (part.is_first) return;
     for (Index i = 0; i < part.rows; i += width) {
       const Merged<A> merged = merge<A>(simd::load(maximum + i), simd::load(sum + i), simd::load(lane.maximum + i),
                                         simd::load(lane.sum + i));
@@ -404,6 +447,15 @@ class AttentionBlock {
       const simd::Vec<A> take = simd::broadcast<A>(lane.take[i]);
       for (Index d = 0; d < scratch_.out_stride; d += width)
         simd::store(out + d, simd::fma(simd::load(out + d), keep, simd::load(added + d) * take));
+    }
+  }
+
+  void finish_rows() noexcept {
+    for (Index row = 0; row < rows(); ++row) {
+      A* const out = scratch_.out + row * scratch_.out_stride;
+      const bool none = !scratch_.parts[row / scratch_.lanes].has_begun;
+      for (Index d = 0; none && d < scratch_.out_stride; d += width) simd::store(out + d, simd::broadcast<A>(0));
+      finish(row);
     }
   }
 

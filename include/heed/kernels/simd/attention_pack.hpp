@@ -39,6 +39,27 @@ HEED_INLINE simd::Vec<accumulator_t<T>> load_token(const TokenHead<T>& token, In
   return load_codes<A>(token.codes + d, count) * simd::broadcast<A>(token.scale);
 }
 
+// The keys, or the values, of one kv head of a sequence: token s, counted from the sequence's key 0.
+template <class T>
+struct HeadTokens {
+  RowHeads<T> heads;
+  Index kv_head;
+  Index dim;
+
+  HEED_INLINE Index stride() const noexcept { return heads.heads.elements.stride(1); }
+  HEED_INLINE bool has_codes() const noexcept { return heads.heads.codes.present(); }
+  HEED_INLINE TokenHead<T> operator[](Index s) const noexcept { return heads.token(s, kv_head); }
+
+  // Asks for token s. (Inline, because g++ takes a function that does nothing else for one that does nothing.)
+  HEED_INLINE void fetch(Index s) const noexcept {
+    const TokenHead<T> token = (*this)[s];
+    const char* const from = token.codes == nullptr ? reinterpret_cast<const char*>(token.elements)
+                                                    : reinterpret_cast<const char*>(token.codes);
+    const Index bytes = dim * (token.codes == nullptr ? static_cast<Index>(sizeof(T)) : 1);
+    for (Index offset = 0; offset < bytes; offset += 64) simd::prefetch(from + offset);
+  }
+};
+
 // `lanes` rows as a panel [depth][panel], each a column of it, times the scale: the rows of one vector of lanes at a
 // time. row(i) points to row i's elements; lanes from `count` on are 0.
 template <class T, class Row>

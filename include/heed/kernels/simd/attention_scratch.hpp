@@ -10,9 +10,23 @@ namespace heed::inline HEED_ABI::impl {
 // Rows that go through a tile together: whole vectors, and few rows more than whole register tiles.
 template <class A>
 inline constexpr Index attention_part_rows = (simd::tile_rows<A> == 14 ? 4 : 6) * simd::width<A>;
-// Rows of a block, for which a tile is copied once. (One query of a larger group is a block, too.)
+// Rows of a block, for which a tile is copied once: as many as stay in a level-2 cache with their results, and few
+// enough that a call's blocks occupy several threads. (One query of a larger group is a block, too.)
 template <class A>
-inline constexpr Index attention_block_rows = 256 / attention_part_rows<A>* attention_part_rows<A>;
+HEED_INLINE Index attention_block_rows(const AttentionExtents& extents) noexcept {
+  constexpr Index bytes = Index{1} << 20;
+  const Index row = static_cast<Index>(sizeof(A)) * (extents.head_dim + extents.value_head_dim);
+  Index rows = bytes / (row > 0 ? row : 1);
+  rows = rows < 256 ? 256 : rows > 1024 ? 1024 : rows;
+  return rows / attention_part_rows<A> * attention_part_rows<A>;
+}
+
+// What is known about a part of a block's rows.
+struct AttentionPart {
+  KeyRange some;   // holds what any row attends,
+  KeyRange every;  // what all of them do, as far as order decides
+  bool has_begun;  // a tile has been attended: the results so far are in `out`
+};
 
 // What is known about the rows of a part, lane by lane.
 template <class A>
@@ -42,6 +56,7 @@ struct AttentionScratch {
   Index key_stride = 0;      // D, padded to whole vectors
   A* query = nullptr;        // for each part panels of [D, lanes], times the scale
   KeyRange* keys = nullptr;  // [block rows]: what each may attend
+  AttentionPart* parts = nullptr;
   A* out = nullptr;          // [block rows, Dv]
   A* maximum = nullptr;      // [block rows]
   A* sum = nullptr;          // [block rows]
@@ -56,8 +71,8 @@ struct AttentionScratch {
   static AttentionScratch take(Workspace& workspace, const AttentionExtents& extents) noexcept {
     const auto at_most = [](Index value, Index limit) { return value < limit ? value : limit; };
     const Index group = extents.num_heads / extents.num_kv_heads;
-    const Index rows =
-        at_most(group * extents.queries, group < attention_block_rows<A> ? attention_block_rows<A> : group);
+    const Index block_rows = attention_block_rows<A>(extents);
+    const Index rows = at_most(group * extents.queries, group < block_rows ? block_rows : group);
     const Index keys = at_most(extents.keys, attention_tile_keys);
     constexpr Index w = simd::width<A>;
     const Index whole_keys = (keys + w - 1) / w * w;
@@ -69,6 +84,7 @@ struct AttentionScratch {
     const Index padded_rows = (rows + scratch.lanes - 1) / (scratch.lanes > 0 ? scratch.lanes : 1) * scratch.lanes;
     scratch.query = workspace.take<A>(padded_rows * extents.head_dim);
     scratch.keys = workspace.take<KeyRange>(rows);
+    scratch.parts = workspace.take<AttentionPart>(padded_rows / (scratch.lanes > 0 ? scratch.lanes : 1));
     scratch.out = workspace.take<A>(rows * scratch.out_stride);
     scratch.maximum = workspace.take<A>(padded_rows);
     scratch.sum = workspace.take<A>(padded_rows);

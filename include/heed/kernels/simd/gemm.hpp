@@ -202,6 +202,7 @@ HEED_INLINE void multiply(Index m, Index n, Index k, const Rows<X>& a, const Pan
 // The product as a template argument of kernels that are built on it: another one with these two members can take its
 // place (kernels/eigen/product.hpp).
 struct PanelProduct {
+  static constexpr bool is_packed = true;  // its numbers are those of the chains above
   template <class A>
   HEED_INLINE static constexpr Index panel_width(Index n) noexcept {
     return simd::panel_width<A>(n);

@@ -22,13 +22,49 @@ struct Native {
   typedef A type __attribute__((vector_size(sizeof(Vec<A>))));
 };
 
-// a0 b0 a1 b1 … of the lower halves, or of the upper ones.
-template <class A, int Begin, int... I>
-HEED_INLINE typename Native<A>::type interleave(typename Native<A>::type a, typename Native<A>::type b,
-                                                std::integer_sequence<int, I...>) noexcept {
-  constexpr int w = static_cast<int>(width<A>);
-  return __builtin_shufflevector(a, b, (Begin + I / 2 + (I % 2) * w)...);
+// Elements of a and b by number, b's from width<A> on.
+template <class A, class Number, int... I>
+HEED_INLINE typename Native<A>::type pick(typename Native<A>::type a, typename Native<A>::type b, Number,
+                                          std::integer_sequence<int, I...>) noexcept {
+  return __builtin_shufflevector(a, b, Number::of(I)...);
 }
+
+// Elements in 128 bits: what is moved within them is moved by the cheapest instructions.
+template <class A>
+inline constexpr int lane_size = static_cast<int>(16 / sizeof(A));
+
+// Of every 128 bits the lower half of a's and b's, or the upper one, taken in turns of Turn elements.
+template <class A, int Turn, bool Upper>
+struct InLanes {
+  static constexpr int of(int i) noexcept {
+    constexpr int size = lane_size<A>;
+    const int at = i % size;
+    const int from = at / (2 * Turn) * Turn + at % Turn + (Upper ? size / 2 : 0);
+    return i / size * size + from + (at / Turn % 2 != 0 ? static_cast<int>(width<A>) : 0);
+  }
+};
+
+// Every second 128 bits of a, then of b, from the first or from the second on.
+template <class A, bool Odd>
+struct WholeLanes {
+  static constexpr int of(int i) noexcept {
+    constexpr int size = lane_size<A>;
+    return (2 * (i / size) + (Odd ? 1 : 0)) * size + i % size;
+  }
+};
+
+template <class A, template <class, bool> class Number>
+HEED_INLINE void pick_both(typename Native<A>::type& a, typename Native<A>::type& b) noexcept {
+  constexpr auto lanes = std::make_integer_sequence<int, static_cast<int>(width<A>)>();
+  const auto first = detail::pick<A>(a, b, Number<A, false>(), lanes);
+  b = detail::pick<A>(a, b, Number<A, true>(), lanes);
+  a = first;
+}
+
+template <class A, bool Upper>
+using InOnes = InLanes<A, 1, Upper>;
+template <class A, bool Upper>
+using InTwos = InLanes<A, 2, Upper>;
 #endif
 
 }  // namespace detail
@@ -39,23 +75,38 @@ HEED_INLINE void transpose(Vec<A> (&rows)[width<A>]) noexcept {
   constexpr int w = static_cast<int>(width<A>);
 #if defined(HEED_HAS_SHUFFLE)
   using Row = typename detail::Native<A>::type;
-  constexpr auto lanes = std::make_integer_sequence<int, w>();
-  Row from[w];
+  constexpr int size = detail::lane_size<A>;
+  constexpr int lanes = w / size;
+  Row row[w];
   HEED_UNROLL
-  for (int i = 0; i < w; ++i) from[i] = __builtin_bit_cast(Row, rows[i]);
+  for (int i = 0; i < w; ++i) row[i] = __builtin_bit_cast(Row, rows[i]);
+  // First the squares within 128 bits …
   HEED_UNROLL
-  for (int step = 1; step < w; step *= 2) {  // each step shuffles the row's number one bit further into the lane's
-    Row to[w];
+  for (int i = 0; i < w; i += 2) detail::pick_both<A, detail::InOnes>(row[i], row[i + 1]);
+  if constexpr (size == 4) {
     HEED_UNROLL
-    for (int i = 0; i < w / 2; ++i) {
-      to[2 * i] = detail::interleave<A, 0>(from[i], from[i + w / 2], lanes);
-      to[2 * i + 1] = detail::interleave<A, w / 2>(from[i], from[i + w / 2], lanes);
+    for (int i = 0; i < w; i += 4) {
+      detail::pick_both<A, detail::InTwos>(row[i], row[i + 2]);
+      detail::pick_both<A, detail::InTwos>(row[i + 1], row[i + 3]);
+      std::swap(row[i + 1], row[i + 2]);
     }
-    HEED_UNROLL
-    for (int i = 0; i < w; ++i) from[i] = to[i];
   }
+  // … then the squares themselves: row g · size + c has column c of each.
+  if constexpr (lanes > 1) {
+    HEED_UNROLL
+    for (int c = 0; c < size; ++c) {
+      HEED_UNROLL
+      for (int g = 0; g < lanes; g += 2)
+        detail::pick_both<A, detail::WholeLanes>(row[g * size + c], row[(g + 1) * size + c]);
+      if constexpr (lanes == 4) {
+        detail::pick_both<A, detail::WholeLanes>(row[c], row[2 * size + c]);
+        detail::pick_both<A, detail::WholeLanes>(row[size + c], row[3 * size + c]);
+      }
+    }
+  }
+  static_assert(lanes <= 4);
   HEED_UNROLL
-  for (int i = 0; i < w; ++i) rows[i] = __builtin_bit_cast(Vec<A>, from[i]);
+  for (int i = 0; i < w; ++i) rows[i] = __builtin_bit_cast(Vec<A>, row[i]);
 #else
   alignas(64) A elements[w][w];
   for (int i = 0; i < w; ++i) simd::store(elements[i], rows[i]);
