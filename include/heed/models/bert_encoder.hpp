@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "heed/backend/backend.hpp"
 #include "heed/backend/cpu.hpp"
 #include "heed/core/tensor.hpp"
 #include "heed/core/workspace.hpp"
