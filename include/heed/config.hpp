@@ -50,6 +50,13 @@
 #define HEED_NOINLINE __attribute__((noinline))
 #endif
 
+// Functions for what has gone wrong: out of the way, and so is what leads to them.
+#if defined(_MSC_VER) && !defined(__clang__)
+#define HEED_RARE HEED_NOINLINE
+#else
+#define HEED_RARE __attribute__((noinline, cold))
+#endif
+
 // Before a loop of constant count over an array of vectors: without full unrolling the array lives in memory, not in
 // registers (g++ at -O2 does not unroll by itself).
 #if defined(__clang__)
