@@ -6,6 +6,7 @@
 
 #include "heed/backend/backend.hpp"
 #include "heed/backend/cpu.hpp"
+#include "heed/core/scalar.hpp"
 #include "heed/core/tensor.hpp"
 #include "heed/core/workspace.hpp"
 
