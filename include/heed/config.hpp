@@ -70,8 +70,10 @@
 // ---------------------------------------------------------------------------------------------------------------------
 // HEED_ABI names the inline namespace of everything whose code depends on compiler flags (kernels, backends, layers,
 // raising of errors): instruction set, fused multiply-add, exceptions, debug checks. Two translation units with
-// different flags then hold different symbols and each runs its own code.
-#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512CD__)
+// different flags then hold different symbols and each runs its own code. (The library heed::compiled names its
+// instruction sets itself.)
+#if defined(HEED_ABI_ISA)
+#elif defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512CD__)
 #define HEED_ABI_ISA avx512
 #elif defined(__AVX512F__)
 #define HEED_ABI_ISA avx512f

@@ -24,6 +24,18 @@ template <class T, int Rank>
   return problem;
 }
 
+// A weight packed for another backend, or for another instruction set, would be read wrongly.
+template <class T, Backend B>
+[[nodiscard]] Problem check_packed_weight(const B& backend, const WeightPanels<T>& weight) noexcept {
+  const Index panel = weight_panel_kernel<T>(backend, weight.out_features);
+  if (weight.panel == panel) return {};
+  return problem_at(ErrorKind::option, "linear", "weight")
+      .append("packed in panels of ")
+      .append(weight.panel)
+      .append(" output features, but this backend reads panels of ")
+      .append(panel);
+}
+
 // out = x · weightᵀ + bias over the last axis.
 //
 //   x       [..., in features]    0 to 4 axes before it, any strides there
@@ -42,11 +54,12 @@ void linear(const B& backend, ViewOn<B, const scalar_t<Out>, std::remove_cvref_t
   for_each_matrix([&](const auto& to, const auto& from) { linear_kernel(backend, from, weight, bias, to); }, y, x);
 }
 
-// The same from a weight packed by pack_weight() for this backend; equal bits.
+// The same from a weight packed by pack_weight() for this backend; equal bits. Errors: also OptionError, if for another.
 template <Backend B, class Out>
 void linear(const B& backend, ViewOn<B, const scalar_t<Out>, std::remove_cvref_t<Out>::rank()> x,
             const PackedWeight<scalar_t<Out>, space_of<B>>& weight, ViewOn<B, const scalar_t<Out>, 1> bias, Out&& out) {
   const auto y = output_on(backend, out);
+  raise_if(check_packed_weight(backend, weight.panels));
   raise_if(
       check_linear(for_check(x), weight.panels.out_features, weight.panels.in_features, for_check(bias), for_check(y)));
   for_each_matrix([&](const auto& to, const auto& from) { linear_kernel(backend, from, weight.panels, bias, to); }, y,
