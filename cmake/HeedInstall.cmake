@@ -1,4 +1,5 @@
-# Headers, the CMake package `heed`, heed.pc and the printers for gdb. None of it depends on the machine, hence share/.
+# Headers, the CMake package `heed`, heed.pc and the printers for gdb. None of it depends on the machine, hence share/;
+# but for the library heed::compiled, where it is built.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -16,14 +17,23 @@ endforeach()
 
 configure_package_config_file(cmake/heedConfig.cmake.in "${PROJECT_BINARY_DIR}/heedConfig.cmake"
   INSTALL_DESTINATION "${heed_package_dir}" NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+set(heed_any_machine ARCH_INDEPENDENT)
+if(HEED_BUILD_COMPILED)
+  set(heed_any_machine "")
+endif()
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/heedConfigVersion.cmake"
-  COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
+  COMPATIBILITY SameMinorVersion ${heed_any_machine})
 install(FILES
   "${PROJECT_BINARY_DIR}/heedConfig.cmake" "${PROJECT_BINARY_DIR}/heedConfigVersion.cmake" cmake/HeedDependencies.cmake
   DESTINATION "${heed_package_dir}")
 
 configure_file(cmake/heed.pc.in "${PROJECT_BINARY_DIR}/heed.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/heed.pc" DESTINATION "${CMAKE_INSTALL_DATADIR}/pkgconfig")
+
+if(HEED_BUILD_COMPILED)
+  configure_file(cmake/heed-compiled.pc.in "${PROJECT_BINARY_DIR}/heed-compiled.pc" @ONLY)
+  install(FILES "${PROJECT_BINARY_DIR}/heed-compiled.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+endif()
 
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DATADIR}/licenses/heed")
 install(FILES tools/gdb/heed_printers.py DESTINATION "${CMAKE_INSTALL_DATADIR}/heed/gdb")
@@ -35,7 +45,9 @@ if(PROJECT_IS_TOP_LEVEL)
   set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
   set(CPACK_GENERATOR DEB)
   set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
-  set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE all)
+  if(NOT HEED_BUILD_COMPILED)
+    set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE all)
+  endif()
   set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
   set(CPACK_DEBIAN_PACKAGE_DEPENDS "libeigen3-dev (>= 3.4), libxsimd-dev (>= 8.1)")
   set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libtbb-dev (>= 2021), nlohmann-json3-dev")

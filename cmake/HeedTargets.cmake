@@ -1,12 +1,13 @@
 # The library's targets. None of them carries a compile flag: -march, warnings and optimisation are the user's business.
 #
-#   heed::heed    heed/heed.hpp and everything it includes
-#   heed::eigen   headers that include Eigen (never in heed.hpp)
-#   heed::io      heed/io/*.hpp, which include nlohmann_json
-#   heed::openmp  heed/core/openmp_executor.hpp
-#   heed::tbb     heed/core/tbb_executor.hpp
+#   heed::heed       heed/heed.hpp and everything it includes
+#   heed::eigen      headers that include Eigen (never in heed.hpp)
+#   heed::io         heed/io/*.hpp, which include nlohmann_json
+#   heed::openmp     heed/core/openmp_executor.hpp
+#   heed::tbb        heed/core/tbb_executor.hpp
+#   heed::compiled   heed/backend/compiled.hpp and its library (src/CMakeLists.txt), with HEED_BUILD_COMPILED
 #
-# The last four exist where what they need is found; at the top of its own build heed insists on Eigen.
+# The four before the last exist where what they need is found; at the top of its own build heed insists on Eigen.
 
 add_library(heed INTERFACE)
 add_library(heed::heed ALIAS heed)

@@ -108,10 +108,10 @@ int run(const Options& options) {
   // The gates must be open for the test vector, whatever is asked for afterwards.
   report.verified_to = verify(options.no_memory ? Model(model_file, Memory::open) : model, model_file);
 
-  Threads threads(static_cast<int>(options.threads));
+  common::Threads threads(static_cast<int>(options.threads));
   const heed::Cpu cpu(threads);
   {
-    ProgressBar bar(count * haystacks.front().plan().size());
+    common::ProgressBar bar(count * haystacks.front().plan().size());
     const Found found = search(model, cpu, haystacks, [&bar](std::int64_t done) { bar.show(done); });
     for (std::size_t i = 0; i < found.answers.size(); ++i) report.asked[i].answer = found.answers[i];
     report.bytes = found.bytes;

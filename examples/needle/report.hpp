@@ -1,13 +1,19 @@
-// What the program says: the progress bar, the report and the table for people, JSON for programs.
+// What the program says: the report and the table for people, JSON for programs.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "terminal.hpp"
+
 namespace needle {
+
+using common::in_bytes;
+using common::in_time;
+using common::printable;
+using common::with_commas;
 
 // One key that was hidden and asked for.
 struct Asked {
@@ -49,32 +55,7 @@ struct Interval {
 };
 Interval wilson(std::int64_t right, std::int64_t asked);
 
-// 1234567 as "1,234,567"; 1.5e9 bytes as "1.50 GB"; 75 s as "1:15".
-std::string with_commas(std::int64_t number);
-std::string in_bytes(double bytes);
-std::string in_time(double seconds);
-// Text from outside for the terminal: line breaks, control characters and bytes beyond ASCII as escapes.
-std::string printable(std::string_view text);
-
 std::string as_text(const Report& report, bool table);
 std::string as_json(const Report& report, bool table);
-
-// "[=====>    ] 45 %  450 KB  163 KB/s  0:03 left" on the terminal behind stderr; silent if there is none.
-class ProgressBar {
- public:
-  explicit ProgressBar(std::int64_t total);
-  ~ProgressBar();
-  ProgressBar(const ProgressBar&) = delete;
-  ProgressBar& operator=(const ProgressBar&) = delete;
-
-  void show(std::int64_t done);
-
- private:
-  using Clock = std::chrono::steady_clock;
-  std::int64_t total_;
-  bool on_;
-  Clock::time_point begin_ = Clock::now();
-  Clock::time_point shown_ = begin_;
-};
 
 }  // namespace needle

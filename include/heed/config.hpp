@@ -50,6 +50,13 @@
 #define HEED_NOINLINE __attribute__((noinline))
 #endif
 
+// Functions for what has gone wrong: out of the way, and so is what leads to them.
+#if defined(_MSC_VER) && !defined(__clang__)
+#define HEED_RARE HEED_NOINLINE
+#else
+#define HEED_RARE __attribute__((noinline, cold))
+#endif
+
 // Before a loop of constant count over an array of vectors: without full unrolling the array lives in memory, not in
 // registers (g++ at -O2 does not unroll by itself).
 #if defined(__clang__)
@@ -63,8 +70,10 @@
 // ---------------------------------------------------------------------------------------------------------------------
 // HEED_ABI names the inline namespace of everything whose code depends on compiler flags (kernels, backends, layers,
 // raising of errors): instruction set, fused multiply-add, exceptions, debug checks. Two translation units with
-// different flags then hold different symbols and each runs its own code.
-#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512CD__)
+// different flags then hold different symbols and each runs its own code. (The library heed::compiled names its
+// instruction sets itself.)
+#if defined(HEED_ABI_ISA)
+#elif defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512CD__)
 #define HEED_ABI_ISA avx512
 #elif defined(__AVX512F__)
 #define HEED_ABI_ISA avx512f

@@ -16,7 +16,9 @@ template <class T, int Rank, class Space = Host>
 class View;
 template <class T, int Rank, class Space = Host>
 class Tensor;
-class Workspace;
+template <class Space>
+class BasicWorkspace;
+using Workspace = BasicWorkspace<Host>;
 struct HeadLayout;
 struct bfloat16;
 struct float16;

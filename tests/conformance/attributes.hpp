@@ -73,6 +73,12 @@ class Attributes {
     return Attributes(object_.at(key), name_ + "." + key);
   }
 
+  // The member as JSON text.
+  std::string json(const std::string& key) const {
+    if (!has(key)) throw CaseError(name_ + ": " + key + " is missing");
+    return object_.at(key).dump();
+  }
+
   // The member must be this value (nullptr: not used).
   void expect(const std::string& key, const nlohmann::json& value) const {
     const nlohmann::json found = has(key) ? object_.at(key) : nlohmann::json();

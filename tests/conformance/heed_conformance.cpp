@@ -182,7 +182,12 @@ int main(int argc, char** argv) {
   std::vector<std::string> paths;
   bool verbose = false;
   app.add_option("--backend", setup.backend, "What runs them")
-      ->check(CLI::IsMember({"reference", "simd", "cpu", "eigen"}))
+      ->check(CLI::IsMember({
+        "reference", "simd", "cpu", "eigen",
+#if HEED_TEST_COMPILED
+            "compiled"
+#endif
+      }))
       ->capture_default_str();
   app.add_option("--scalar", setup.scalar, "In which type; the case names the tolerance for each")
       ->check(CLI::IsMember({"double", "float"}))

@@ -5,6 +5,7 @@
 #include "conformance/run.hpp"
 #include "heed/layers/grouped_query_attention.hpp"
 #include "heed/layers/multi_head_self_attention.hpp"
+#include "heed/models/load.hpp"
 
 namespace conformance {
 
@@ -36,8 +37,6 @@ struct WeightNames {
 // Attributes that say what the tensors show, or that are about the model around the module.
 void expect_described(const Case& test, const WeightNames& names) {
   const Attributes& attributes = test.attributes();
-  attributes.has("hf_config");
-  attributes.has("layer");
   const Attributes bias = attributes.object("bias");
   const auto expect = [&](const char* key, const std::string& name) {
     if (!name.empty()) bias.expect(key, test.contains("weight." + name + ".bias"));
@@ -165,8 +164,8 @@ void run_attention_layer(Case& test, const Setup& setup) {
 
   dispatch(setup, [&]<class T>(const auto& backend) {
     using B = std::remove_cvref_t<decltype(backend)>;
-    const heed::GroupedQueryAttention<T, heed::HeadLayout{}, B> layer(
-        layer_weights<T>(test, names, heads, options.norm.over), options, heads, backend);
+    using Layer = heed::GroupedQueryAttention<T, heed::HeadLayout{}, B>;
+    const Layer layer(layer_weights<T>(test, names, heads, options.norm.over), options, heads, backend);
     const auto x = test.read<T, 3>("input.hidden_states");
     const Index batch = x.extent(0);
     const Index longest = x.extent(1) + attributes.get<Index>("steps");
@@ -176,6 +175,10 @@ void run_attention_layer(Case& test, const Setup& setup) {
     heed::GroupedQueryAttentionCall<T> call{.rope_length = attributes.find<Index>("seq_len").value_or(0)};
     if (!valid.empty()) call.valid = valid.view().slice(1, 0, x.extent(1));
     test.check("output.output", layer.forward(backend, x, call));
+    // The same layer as the model's config.json describes it.
+    const auto config = heed::ModelConfig::from_text(attributes.json("hf_config"));
+    const auto loaded = heed::load<Layer>(test, "weight", config, attributes.get<Index>("layer"), backend);
+    decode<T>(test, backend, loaded, loaded.make_cache(batch, longest), valid, {}, "loaded by its config");
     // Positions that are not said must be those that the case gives.
     decode<T>(test, backend, layer, layer.make_cache(batch, longest), valid, positions, "static cache");
     decode<T>(test, backend, layer, layer.template make_cache<heed::GrowingKvCache<T>>(batch), valid, {},
@@ -206,6 +209,8 @@ void run_bert_attention(Case& test, const Setup& setup) {
     const heed::HeadLayout heads{.num_heads = num_heads};
     auto weights = projections<T>(test, names, heads);
     const Layer layer(weights, options, heads, backend);
+    const auto config = heed::ModelConfig::from_text(attributes.json("hf_config"));
+    const auto loaded = heed::load<Layer>(test, "weight", config, 0, backend);
     attributes.expect("head_dim", layer.heads().head_dim);
     // The context before the output projection: through a projection that changes nothing.
     const Index hidden = layer.hidden_size();
@@ -219,16 +224,23 @@ void run_bert_attention(Case& test, const Setup& setup) {
     heed::MultiHeadSelfAttentionCall<T> call;
     if (!valid.empty()) call.mask = View<const bool, 4>(valid.data(), mask_extents);
     Tensor<T, 3> context = context_layer.forward(backend, x, call);
-    Tensor<T, 3> out = layer.forward(backend, x, call);
-    for (Index i = 0; i < out.size(); ++i) out.data()[i] += x.data()[i];
     const auto norm = heed::NormWeights<T>::from_file(heed::PrefixedSource(test, "weight"), names.norm);
-    heed::ops::layer_norm(backend, out, norm.weight, norm.bias, out, {.eps = eps});
-    for (Index row = 0; row < valid.size(); ++row) {  // rows that do not count are stored as 0
-      if (valid.data()[row]) continue;
-      for (Index e = 0; e < hidden; ++e) context.data()[row * hidden + e] = out.data()[row * hidden + e] = 0;
-    }
+    const auto clear_padding = [&](Tensor<T, 3>& rows) {  // rows that do not count are stored as 0
+      for (Index row = 0; row < valid.size(); ++row) {
+        for (Index e = 0; e < hidden && !valid.data()[row]; ++e) rows.data()[row * hidden + e] = 0;
+      }
+    };
+    clear_padding(context);
     test.check("output.context", context);
-    test.check("output.output", out);
+    const auto check_output = [&](const Layer& attention, const std::string& how) {
+      Tensor<T, 3> out = attention.forward(backend, x, call);
+      for (Index i = 0; i < out.size(); ++i) out.data()[i] += x.data()[i];
+      heed::ops::layer_norm(backend, out, norm.weight, norm.bias, out, {.eps = eps});
+      clear_padding(out);
+      test.check("output.output", out, how);
+    };
+    check_output(layer, "");
+    check_output(loaded, "loaded by its config");
   });
 }
 

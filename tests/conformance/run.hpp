@@ -4,6 +4,9 @@
 #include <string>
 
 #include "conformance/case.hpp"
+#if HEED_TEST_COMPILED
+#include "heed/backend/compiled.hpp"
+#endif
 #include "heed/backend/cpu.hpp"
 #include "heed/backend/eigen_map.hpp"
 #include "heed/backend/reference.hpp"
@@ -12,7 +15,7 @@
 namespace conformance {
 
 struct Setup {
-  std::string backend = "cpu";    // reference, simd, cpu, eigen
+  std::string backend = "cpu";    // reference, simd, cpu, eigen, compiled
   std::string scalar = "double";  // double, float
 };
 
@@ -51,6 +54,10 @@ void with_backend(const Setup& setup, Run&& run) {
     run(heed::Simd());
   } else if (setup.backend == "eigen") {
     run(heed::EigenMap());
+#if HEED_TEST_COMPILED
+  } else if (setup.backend == "compiled") {
+    run(heed::Compiled());
+#endif
   } else {
     run(heed::Cpu());
   }

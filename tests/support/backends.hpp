@@ -9,6 +9,9 @@
 #include <vector>
 
 #include "heed/backend/cpu.hpp"
+#if HEED_TEST_COMPILED
+#include "heed/backend/compiled.hpp"
+#endif
 
 namespace test {
 
@@ -127,6 +130,9 @@ class AnyBackend {
   AnyBackend(const heed::Reference& backend) : reference_(&backend) {}
   AnyBackend(const heed::Simd& backend) : simd_(&backend) {}
   AnyBackend(const heed::Cpu& backend) : cpu_(&backend) {}
+#if HEED_TEST_COMPILED
+  AnyBackend(const heed::Compiled& backend) : compiled_(&backend) {}
+#endif
 
   // Calls f with the backend itself.
   template <class F>
@@ -134,15 +140,21 @@ class AnyBackend {
     if (reference_ != nullptr) f(*reference_);
     if (simd_ != nullptr) f(*simd_);
     if (cpu_ != nullptr) f(*cpu_);
+#if HEED_TEST_COMPILED
+    if (compiled_ != nullptr) f(*compiled_);
+#endif
   }
 
  private:
   const heed::Reference* reference_ = nullptr;
   const heed::Simd* simd_ = nullptr;
   const heed::Cpu* cpu_ = nullptr;
+#if HEED_TEST_COMPILED
+  const heed::Compiled* compiled_ = nullptr;
+#endif
 };
 
-// Calls check(AnyBackend) with Reference, Simd, Cpu on one thread and Cpu on three.
+// Calls check(AnyBackend) with Reference, Simd, Cpu on one thread and on three, and Compiled on three where it is built.
 template <class F>
 void for_each_any_backend(F&& check) {
   ReversePool pool;
@@ -150,10 +162,21 @@ void for_each_any_backend(F&& check) {
   const heed::Simd simd;
   const heed::Cpu serial;
   const heed::Cpu threads(pool);
+#if HEED_TEST_COMPILED
+  const heed::Compiled compiled(pool);
+#endif
   const struct {
     const char* name;
     AnyBackend backend;
-  } backends[] = {{"reference", reference}, {"simd", simd}, {"cpu, 1 worker", serial}, {"cpu, 3 workers", threads}};
+  } backends[] = {
+    {"reference", reference},
+    {"simd", simd},
+    {"cpu, 1 worker", serial},
+    {"cpu, 3 workers", threads},
+#if HEED_TEST_COMPILED
+    {"compiled, 3 workers", compiled},
+#endif
+  };
   for (const auto& each : backends) {
     INFO("backend: ", each.name);
     check(each.backend);

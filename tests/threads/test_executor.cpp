@@ -4,10 +4,17 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
+
+#if defined(__unix__)
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
 
 #include "heed/backend/cpu.hpp"
 #include "heed/ops/linear.hpp"
@@ -204,6 +211,43 @@ TEST_CASE("Executor: where a pool throws later, the calling thread does the work
   Executor(cpu.executor()).parallel_for(9, part);
   CHECK(calls == std::vector<int>(9, 1));
 }
+
+#if defined(__unix__)
+// Parts that a pool has begun cannot be taken back: one may be running still, or be lost. In a process of its own, which
+// says by its exit code how it ended.
+TEST_CASE("Executor: a pool that throws after it has begun a part ends the program") {
+  struct Late {
+    Index before = 0;  // parts that it runs, then it throws; none when it is tried
+    bool tried = false;
+    int concurrency() const { return 2; }
+    void parallel_for(Index count, heed::PartFunction part) {
+      if (!std::exchange(tried, true)) return;
+      for (Index index = 0; index < count && index < before; ++index) part(index, 0);
+      throw std::runtime_error("lost a thread");
+    }
+  };
+  constexpr int terminated = 42;
+  constexpr int returned = 43;
+  for (const Index before : {0, 1, 3, 8}) {
+    CAPTURE(before);
+    Late pool{.before = before};
+    const Executor executor(pool);
+    std::atomic<int> runs = 0;
+    const auto part = [&](Index, int) { ++runs; };
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      std::set_terminate([] { _exit(terminated); });
+      executor.parallel_for(8, part);
+      _exit(runs == 8 ? returned : 1);
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    REQUIRE(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == (before == 0 ? returned : terminated));
+  }
+}
+#endif
 
 TEST_CASE("PartFunction: refers to const, mutable and plain functions") {
   Index last = -1;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "heed/core/anywhere.hpp"
 #include "heed/core/scalar.hpp"
 #include "heed/core/tensor.hpp"
 
@@ -16,12 +17,12 @@ namespace heed {
 struct RandomWords {
   std::uint32_t words[4] = {};
 
-  HEED_INLINE constexpr std::uint32_t operator[](Index lane) const noexcept { return words[lane]; }
+  HEED_ANYWHERE constexpr std::uint32_t operator[](Index lane) const noexcept { return words[lane]; }
 };
 
 // Philox4x32-10: four random words for each counter under each seed (the key: its low, then its high word). For one
 // seed, different counters give different words; equal arguments give equal words on every machine.
-HEED_INLINE constexpr RandomWords philox(std::uint64_t seed, RandomWords counter) noexcept {
+HEED_ANYWHERE constexpr RandomWords philox(std::uint64_t seed, RandomWords counter) noexcept {
   auto key0 = static_cast<std::uint32_t>(seed);
   auto key1 = static_cast<std::uint32_t>(seed >> 32);
   for (int round = 0; round < 10; ++round) {

@@ -48,7 +48,7 @@ HEED_INLINE void append_extents(Problem& problem, const ShapeView& shape) noexce
 namespace heed::inline HEED_ABI {
 
 // "heed: <door>: <tensor>: " to begin an error text with.
-inline Problem problem_at(ErrorKind kind, const char* door, const char* tensor) noexcept {
+HEED_RARE inline Problem problem_at(ErrorKind kind, const char* door, const char* tensor) noexcept {
   Problem problem(kind, "heed: ");
   return problem.append(door).append(": ").append(tensor).append(": ");
 }
@@ -134,8 +134,8 @@ struct ByteView {
   Index extents[6];
   Index strides[6];  // where an extent is 1: 0
 
-  template <class T, int Rank>
-  explicit ByteView(const View<T, Rank>& view) noexcept
+  template <class T, int Rank, class Space>
+  explicit ByteView(const View<T, Rank, Space>& view) noexcept
       : begin(reinterpret_cast<std::uintptr_t>(view.data_handle())), rank(Rank), element(sizeof(T)) {
     static_assert(Rank <= 6);
     for (int axis = 0; axis < Rank; ++axis) {
@@ -177,22 +177,22 @@ inline bool overlap_bytes(const ByteView& a, const ByteView& b) noexcept {
 // True if the two views may share an element. Views of one buffer that lie side by side in its rows (columns 0 … 3 and
 // 4 … 7 of a matrix, queries and keys of one packed projection) share none; of views that interleave in another way it
 // is enough that the ranges of their addresses meet.
-template <class T, int RankA, class U, int RankB>
-bool overlap(const View<T, RankA>& a, const View<U, RankB>& b) noexcept {
+template <class T, int RankA, class U, int RankB, class Space>
+bool overlap(const View<T, RankA, Space>& a, const View<U, RankB, Space>& b) noexcept {
   return !a.empty() && !b.empty() && impl::overlap_bytes(impl::ByteView(a), impl::ByteView(b));
 }
 
 // An output that must not share memory with an input.
-template <class T, int RankA, class U, int RankB>
-Problem check_disjoint(const char* door, const View<T, RankA>& out, const View<U, RankB>& input,
+template <class T, int RankA, class U, int RankB, class Space>
+Problem check_disjoint(const char* door, const View<T, RankA, Space>& out, const View<U, RankB, Space>& input,
                        const char* input_name) noexcept {
   if (!overlap(out, input)) return {};
   return problem_at(ErrorKind::shape, door, "out").append("must not overlap ").append(input_name);
 }
 
 // The same memory seen with other strides would be read after it was written; exactly the same view is fine.
-template <class T, int Rank>
-Problem check_in_place(const char* door, const View<T, Rank>& out, const View<const T, Rank>& input,
+template <class T, int Rank, class Space>
+Problem check_in_place(const char* door, const View<T, Rank, Space>& out, const View<const T, Rank, Space>& input,
                        const char* input_name) noexcept {
   bool same = out.data_handle() == input.data_handle();
   for (int axis = 0; axis < Rank; ++axis)

@@ -10,7 +10,7 @@
 
 namespace heed {
 
-// Owns 64-byte-aligned memory of `Rank` axes; copies are deep, moves are cheap, elements start at zero. Converts to
+// In the host's memory (heed/cuda/tensor.hpp has those of devices). Owns 64-byte-aligned memory of `Rank` axes; copies are deep, moves are cheap, elements start at zero. Converts to
 // View wherever one is asked for. Allocation: in the constructors and in copies; std::bad_alloc (abort without
 // exceptions) if there is no memory.
 template <class T, int Rank, class Space>
@@ -127,7 +127,8 @@ using scalar_t = typename std::remove_cvref_t<Tensorlike>::value_type;
 // A View of Rank axes for anything a door accepts as output: View<T> or Tensor<T>&.
 template <class Tensorlike>
 HEED_INLINE auto output_view(Tensorlike&& tensor) noexcept {
-  return View<scalar_t<Tensorlike>, std::remove_cvref_t<Tensorlike>::rank()>(tensor);
+  using Given = std::remove_cvref_t<Tensorlike>;
+  return View<scalar_t<Tensorlike>, Given::rank(), typename Given::space_type>(tensor);
 }
 
 }  // namespace heed

@@ -6,6 +6,7 @@
 #include <span>
 #include <type_traits>
 
+#include "heed/core/anywhere.hpp"
 #include "heed/fwd.hpp"
 
 namespace heed {
@@ -35,7 +36,7 @@ class View {
   HEED_INLINE constexpr View() noexcept = default;
 
   // Row-major and contiguous: View<float, 2> x(data, {rows, columns}). Extents may be of any integer type, or mixed.
-  HEED_INLINE constexpr View(T* data, const Index (&extents)[Rank]) noexcept : data_(data) {
+  HEED_ANYWHERE constexpr View(T* data, const Index (&extents)[Rank]) noexcept : data_(data) {
     Index stride = 1;
     for (int axis = Rank - 1; axis >= 0; --axis) {
       extents_[axis] = extents[axis];
@@ -44,14 +45,14 @@ class View {
     }
   }
   template <std::integral I>
-  HEED_INLINE constexpr View(T* data, const I (&extents)[Rank]) noexcept : data_(data) {
+  HEED_ANYWHERE constexpr View(T* data, const I (&extents)[Rank]) noexcept : data_(data) {
     Index list[Rank] = {};
     for (int axis = 0; axis < Rank; ++axis) list[axis] = static_cast<Index>(extents[axis]);
     *this = View(data, list);
   }
 
   // With strides, counted in elements.
-  HEED_INLINE constexpr View(T* data, const Index (&extents)[Rank], const Index (&strides)[Rank]) noexcept
+  HEED_ANYWHERE constexpr View(T* data, const Index (&extents)[Rank], const Index (&strides)[Rank]) noexcept
       : data_(data) {
     for (int axis = 0; axis < Rank; ++axis) {
       extents_[axis] = extents[axis];
@@ -59,7 +60,7 @@ class View {
     }
   }
   template <std::integral I, std::integral S>
-  HEED_INLINE constexpr View(T* data, const I (&extents)[Rank], const S (&strides)[Rank]) noexcept : data_(data) {
+  HEED_ANYWHERE constexpr View(T* data, const I (&extents)[Rank], const S (&strides)[Rank]) noexcept : data_(data) {
     for (int axis = 0; axis < Rank; ++axis) {
       extents_[axis] = static_cast<Index>(extents[axis]);
       strides_[axis] = static_cast<Index>(strides[axis]);
@@ -74,7 +75,7 @@ class View {
 
   // View<T> -> View<const T>.
   template <class U>
-  requires(!std::is_same_v<U, T> && std::is_same_v<const U, T>) HEED_INLINE
+  requires(!std::is_same_v<U, T> && std::is_same_v<const U, T>) HEED_ANYWHERE
       constexpr View(const View<U, Rank, Space>& other) noexcept
       : data_(other.data_handle()) {
     for (int axis = 0; axis < Rank; ++axis) {
@@ -83,24 +84,29 @@ class View {
     }
   }
 
+  // A backend cannot reach other memory than its own: copy the tensor there first.
+  template <class TensorInOtherMemory>
+  requires(!std::is_same_v<typename TensorInOtherMemory::space_type, Space>)
+  constexpr View(const TensorInOtherMemory&) = delete;
+
   static constexpr int rank() noexcept { return Rank; }
-  HEED_INLINE constexpr Index extent(int axis) const noexcept { return extents_[axis]; }
-  HEED_INLINE constexpr Index stride(int axis) const noexcept { return strides_[axis]; }
-  HEED_INLINE constexpr T* data_handle() const noexcept { return data_; }
+  HEED_ANYWHERE constexpr Index extent(int axis) const noexcept { return extents_[axis]; }
+  HEED_ANYWHERE constexpr Index stride(int axis) const noexcept { return strides_[axis]; }
+  HEED_ANYWHERE constexpr T* data_handle() const noexcept { return data_; }
 
   // The number of elements.
-  HEED_INLINE constexpr Index size() const noexcept {
+  HEED_ANYWHERE constexpr Index size() const noexcept {
     Index count = 1;
     for (int axis = 0; axis < Rank; ++axis) count *= extents_[axis];
     return count;
   }
-  HEED_INLINE constexpr bool empty() const noexcept { return size() == 0; }
+  HEED_ANYWHERE constexpr bool empty() const noexcept { return size() == 0; }
 
   // False for a default-made View: the optional tensor is absent.
-  HEED_INLINE constexpr bool present() const noexcept { return data_ != nullptr; }
+  HEED_ANYWHERE constexpr bool present() const noexcept { return data_ != nullptr; }
 
   // True if the elements lie row-major without gaps.
-  HEED_INLINE constexpr bool is_contiguous() const noexcept {
+  HEED_ANYWHERE constexpr bool is_contiguous() const noexcept {
     if (empty()) return true;
     Index stride = 1;
     for (int axis = Rank - 1; axis >= 0; --axis) {
@@ -111,13 +117,14 @@ class View {
   }
 
   template <class... I>
-  requires(sizeof...(I) == Rank) HEED_INLINE constexpr T& operator()(I... indices) const noexcept {
+  requires(sizeof...(I) == Rank) HEED_ANYWHERE constexpr T& operator()(I... indices) const noexcept {
+    static_assert(std::is_same_v<Space, Host>, "heed: this view shows device memory; copy it to the host to read it");
     return *pointer(static_cast<Index>(indices)...);
   }
 
   // The address of an element, or of the first one under the leading indices given: row(b, t) of a [B, T, H, D] view.
   template <class... I>
-  requires(sizeof...(I) <= Rank) HEED_INLINE constexpr T* pointer(I... indices) const noexcept {
+  requires(sizeof...(I) <= Rank) HEED_ANYWHERE constexpr T* pointer(I... indices) const noexcept {
     const Index list[] = {static_cast<Index>(indices)..., 0};
     Index offset = 0;
     for (int axis = 0; axis < static_cast<int>(sizeof...(I)); ++axis) offset += list[axis] * strides_[axis];
@@ -125,7 +132,7 @@ class View {
   }
 
   // The view under index `index` of the first axis.
-  HEED_INLINE constexpr View<T, Rank - 1, Space> operator[](Index index) const noexcept requires(Rank > 1) {
+  HEED_ANYWHERE constexpr View<T, Rank - 1, Space> operator[](Index index) const noexcept requires(Rank > 1) {
     Index extents[Rank - 1] = {};
     Index strides[Rank - 1] = {};
     for (int axis = 1; axis < Rank; ++axis) {
@@ -136,7 +143,7 @@ class View {
   }
 
   // Entries begin … begin + count − 1 of one axis.
-  HEED_INLINE constexpr View slice(int axis, Index begin, Index count) const noexcept {
+  HEED_ANYWHERE constexpr View slice(int axis, Index begin, Index count) const noexcept {
     View part = *this;
     part.data_ += begin * strides_[axis];
     part.extents_[axis] = count;
@@ -144,7 +151,7 @@ class View {
   }
 
   // [..., outer · inner] -> [..., outer, inner]: a projection's output as heads, without a copy.
-  HEED_INLINE constexpr View<T, Rank + 1, Space> split_last(Index outer, Index inner) const noexcept {
+  HEED_ANYWHERE constexpr View<T, Rank + 1, Space> split_last(Index outer, Index inner) const noexcept {
     Index extents[Rank + 1] = {};
     Index strides[Rank + 1] = {};
     for (int axis = 0; axis < Rank - 1; ++axis) {
@@ -159,7 +166,7 @@ class View {
   }
 
   // [..., outer, inner] -> [..., outer · inner]: heads as one row. The last two axes must be contiguous together.
-  HEED_INLINE constexpr View<T, Rank - 1, Space> merge_last() const noexcept requires(Rank > 1) {
+  HEED_ANYWHERE constexpr View<T, Rank - 1, Space> merge_last() const noexcept requires(Rank > 1) {
     HEED_ASSERT(extents_[Rank - 2] <= 1 || strides_[Rank - 2] == extents_[Rank - 1] * strides_[Rank - 1]);
     Index extents[Rank - 1] = {};
     Index strides[Rank - 1] = {};
@@ -173,7 +180,7 @@ class View {
   }
 
   // The same elements with the axes in another order: [B, H, T, D] -> [B, T, H, D] is permute({0, 2, 1, 3}).
-  HEED_INLINE constexpr View permute(const int (&order)[Rank]) const noexcept {
+  HEED_ANYWHERE constexpr View permute(const int (&order)[Rank]) const noexcept {
     View result = *this;
     for (int axis = 0; axis < Rank; ++axis) {
       result.extents_[axis] = extents_[order[axis]];

@@ -53,6 +53,7 @@ inline constexpr std::uint64_t max_header_bytes = 100'000'000;
 
 // Names come from files: of a long one the beginning is shown, and nothing that would garble a terminal.
 inline Problem& append_name(Problem& problem, std::string_view name) noexcept {
+  if (name.empty()) return problem.append("\"\"");
   constexpr std::size_t longest = 160;
   for (const char letter : name.substr(0, longest)) {
     const bool control = static_cast<unsigned char>(letter) < 0x20 || letter == 0x7f;

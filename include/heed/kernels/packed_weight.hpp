@@ -31,10 +31,10 @@ namespace heed::inline HEED_ABI {
 
 // Owns the panels. Immutable and shared: copies of a layer hold the same memory. Of one backend and one set of compiler
 // flags, like the layers that hold it, hence the namespace.
-template <class T>
+template <class T, class Space = Host>
 struct PackedWeight {
   struct Storage {
-    Tensor<T, 1> elements;
+    Tensor<T, 1, Space> elements;
   };
   std::shared_ptr<const Storage> storage;
   WeightPanels<T> panels;

@@ -9,7 +9,7 @@
 namespace heed::inline HEED_ABI {
 
 // The instruction set this translation unit is compiled for: "avx2 with fma", "sse2".
-inline const char* instruction_set() noexcept {
+constexpr const char* instruction_set() noexcept {
 #define HEED_DESCRIBE_TEXT(name) #name
 #define HEED_DESCRIBE_EXPAND(name) HEED_DESCRIBE_TEXT(name)
 #if HEED_FMA
@@ -22,6 +22,16 @@ inline const char* instruction_set() noexcept {
 }
 
 namespace impl {
+
+// The one that a backend's kernels are compiled for.
+template <class B>
+const char* instruction_set_of() noexcept {
+  if constexpr (requires { B::instruction_set_name(); }) {
+    return B::instruction_set_name();
+  } else {
+    return instruction_set();
+  }
+}
 
 // "GroupedQueryAttention<float>: hidden_size 64, num_heads 8; 16384 bytes of weights; backend cpu, avx2 with fma".
 class Description {
@@ -39,9 +49,10 @@ class Description {
   }
 
   // Ends the text.
-  std::string build(Index weight_bytes, const char* backend) {
-    text_.append("; ").append(std::to_string(weight_bytes)).append(" bytes of weights; backend ").append(backend);
-    return text_.append(", ").append(instruction_set());
+  template <class B>
+  std::string build(Index weight_bytes) {
+    text_.append("; ").append(std::to_string(weight_bytes)).append(" bytes of weights; backend ").append(B::name());
+    return text_.append(", ").append(instruction_set_of<B>());
   }
 
  private:

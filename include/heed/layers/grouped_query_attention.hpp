@@ -244,7 +244,7 @@ class GroupedQueryAttention {
     if (options_.softcap > 0) text.note("softcap");
     if (!data_->sinks.empty()) text.note("sinks");
     if (!data_->alibi_slopes.empty()) text.note("alibi");
-    return text.build(weight_bytes(), B::name());
+    return text.build<B>(weight_bytes());
   }
 
  private:

@@ -173,7 +173,7 @@ class InfiniAttention {
         .size("value_head_dim", heads().value_head_dim)
         .size("segment_length", options().segment_length)
         .note(impl::state_text(options().update).text);
-    return text.build(weight_bytes(), B::name());
+    return text.build<B>(weight_bytes());
   }
 
  private:

@@ -144,7 +144,7 @@ class Linear {
   std::string describe() const {
     impl::Description text("Linear", scalar_name<T>());
     text.size("in_features", in_features()).size("out_features", out_features()).note(has_bias() ? "bias" : "no bias");
-    return text.build(weight_bytes(), B::name());
+    return text.build<B>(weight_bytes());
   }
 
  private:

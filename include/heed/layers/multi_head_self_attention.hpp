@@ -154,7 +154,7 @@ class MultiHeadSelfAttention {
   std::string describe() const {
     impl::Description text("MultiHeadSelfAttention", scalar_name<T>());
     text.size("hidden_size", hidden_size()).size("num_heads", heads().num_heads).size("head_dim", heads().head_dim);
-    return text.build(weight_bytes(), B::name());
+    return text.build<B>(weight_bytes());
   }
 
  private:

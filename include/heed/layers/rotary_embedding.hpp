@@ -214,7 +214,7 @@ class RotaryEmbedding {
     text.size("head_dim", head_dim_).size("rotary_dim", rotary_dim());
     text.note(layout() == RopeLayout::half ? "half" : "interleaved");
     text.note(impl::describe_scaling(options_.scaling.type));
-    return text.build((short_.size() + long_.size()) * static_cast<Index>(sizeof(double)), B::name());
+    return text.build<B>((short_.size() + long_.size()) * static_cast<Index>(sizeof(double)));
   }
 
  private:

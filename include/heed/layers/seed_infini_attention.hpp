@@ -133,7 +133,7 @@ class InfiniAttention {
         .size("num_heads", heads_.num_heads)
         .size("num_kv_heads", heads_.num_kv_heads)
         .size("head_dim", heads_.head_dim);
-    return text.build(projections_.weight_bytes() + data_->beta.size() * static_cast<Index>(sizeof(A)), B::name());
+    return text.build<B>(projections_.weight_bytes() + data_->beta.size() * static_cast<Index>(sizeof(A)));
   }
 
  private:

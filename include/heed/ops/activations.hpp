@@ -3,10 +3,12 @@
 
 #include "heed/backend/backend.hpp"
 #include "heed/core/tensor.hpp"
-#include "heed/kernels/cpu/activations.hpp"
 #include "heed/kernels/reference/activations.hpp"
-#include "heed/kernels/simd/activations.hpp"
 #include "heed/ops/rows.hpp"
+#if HEED_CPU_KERNELS
+#include "heed/kernels/cpu/activations.hpp"
+#include "heed/kernels/simd/activations.hpp"
+#endif
 
 namespace heed::inline HEED_ABI::ops {
 
@@ -27,12 +29,11 @@ template <class T, int Rank>
 // Allocates nothing. Numerics: in accumulator_t<T>, rounded once; no overflow for any finite x, 0 far below 0. +inf
 // gives +inf, −inf and NaN give NaN (as in PyTorch). Errors: ShapeError. Source: torch.nn.functional.silu.
 template <Backend B, class Out>
-void silu(const B& backend, View<const scalar_t<Out>, std::remove_cvref_t<Out>::rank()> x, Out&& out) {
-  using T = scalar_t<Out>;
-  const auto y = output_view(out);
-  raise_if(check_activation("silu", x, y));
+void silu(const B& backend, ViewOn<B, const scalar_t<Out>, std::remove_cvref_t<Out>::rank()> x, Out&& out) {
+  const auto y = output_on(backend, out);
+  raise_if(check_activation("silu", for_check(x), for_check(y)));
   if (y.empty()) return;
-  for_each_matrix([&](View<T, 2> to, View<const T, 2> from) { silu_kernel(backend, from, to); }, y, x);
+  for_each_matrix([&](const auto& to, const auto& from) { silu_kernel(backend, from, to); }, y, x);
 }
 
 // out = x · Φ(x) = x / 2 · (1 + erf(x / √2)), or its approximation x / 2 · (1 + tanh(√(2/π) (x + 0.044715 x³))).
@@ -44,13 +45,12 @@ void silu(const B& backend, View<const scalar_t<Out>, std::remove_cvref_t<Out>::
 // form loses relative, not absolute accuracy (1 + erf cancels, as in PyTorch). +inf gives +inf, −inf and NaN give NaN.
 // Errors: ShapeError. Source: Hendrycks and Gimpel 2016; torch.nn.functional.gelu.
 template <Backend B, class Out>
-void gelu(const B& backend, View<const scalar_t<Out>, std::remove_cvref_t<Out>::rank()> x, Out&& out,
+void gelu(const B& backend, ViewOn<B, const scalar_t<Out>, std::remove_cvref_t<Out>::rank()> x, Out&& out,
           GeluForm form = GeluForm::erf) {
-  using T = scalar_t<Out>;
-  const auto y = output_view(out);
-  raise_if(check_activation("gelu", x, y));
+  const auto y = output_on(backend, out);
+  raise_if(check_activation("gelu", for_check(x), for_check(y)));
   if (y.empty()) return;
-  for_each_matrix([&](View<T, 2> to, View<const T, 2> from) { gelu_kernel(backend, from, form, to); }, y, x);
+  for_each_matrix([&](const auto& to, const auto& from) { gelu_kernel(backend, from, form, to); }, y, x);
 }
 
 }  // namespace heed::inline HEED_ABI::ops

@@ -5,10 +5,12 @@
 #include "heed/core/tensor.hpp"
 #include "heed/core/workspace.hpp"
 #include "heed/kernels/attention_arguments.hpp"
-#include "heed/kernels/cpu/attention.hpp"
 #include "heed/kernels/reference/attention.hpp"
-#include "heed/kernels/simd/attention.hpp"
 #include "heed/ops/attention_check.hpp"
+#if HEED_CPU_KERNELS
+#include "heed/kernels/cpu/attention.hpp"
+#include "heed/kernels/simd/attention.hpp"
+#endif
 
 namespace heed::inline HEED_ABI::ops {
 

@@ -75,8 +75,9 @@ void for_each_block(Kernel&& kernel, int axis, First first, Rest... rest) {
     const auto block = [&](const auto& view) {
       using T = typename std::remove_cvref_t<decltype(view)>::element_type;
       const int t = tensor++;
-      return View<T, 3>(view.data_handle() + offsets[t], {outer.extent, view.extent(axis), inner},
-                        {outer.strides[t], view.stride(axis), Index{1}});
+      return View<T, 3, typename First::space_type>(view.data_handle() + offsets[t],
+                                                    {outer.extent, view.extent(axis), inner},
+                                                    {outer.strides[t], view.stride(axis), Index{1}});
     };
     std::apply(kernel, std::tuple{block(first), block(rest)...});  // braces: in this order
     int i = count - 1;

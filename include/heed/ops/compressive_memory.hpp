@@ -6,10 +6,12 @@
 #include "heed/backend/backend.hpp"
 #include "heed/core/tensor.hpp"
 #include "heed/core/workspace.hpp"
-#include "heed/kernels/cpu/compressive_memory.hpp"
 #include "heed/kernels/reference/compressive_memory.hpp"
-#include "heed/kernels/simd/compressive_memory.hpp"
 #include "heed/ops/compressive_memory_options.hpp"
+#if HEED_CPU_KERNELS
+#include "heed/kernels/cpu/compressive_memory.hpp"
+#include "heed/kernels/simd/compressive_memory.hpp"
+#endif
 
 namespace heed::inline HEED_ABI::ops {
 
@@ -76,20 +78,21 @@ template <class T>
 // Allocates nothing; takes memory_retrieve_workspace_size() bytes of the workspace. Numerics: one chain per output in
 // ascending head dim, in accumulator_t<T>; rounded once. Errors: ShapeError, WorkspaceError.
 template <Backend B, class Out>
-void memory_retrieve(const B& backend, View<const scalar_t<Out>, 4> query,
-                     View<const accumulator_t<scalar_t<Out>>, 4> memory,
-                     View<const accumulator_t<scalar_t<Out>>, 3> normalizer, Out&& out, Workspace& workspace,
-                     const MemoryRetrieveOptions<scalar_t<Out>>& options = {}) {
+void memory_retrieve(const B& backend, ViewOn<B, const scalar_t<Out>, 4> query,
+                     ViewOn<B, const accumulator_t<scalar_t<Out>>, 4> memory,
+                     ViewOn<B, const accumulator_t<scalar_t<Out>>, 3> normalizer, Out&& out, WorkspaceOn<B>& workspace,
+                     const MemoryRetrieveOptions<scalar_t<Out>, space_of<B>>& options = {}) {
   using T = scalar_t<Out>;
-  const auto answer = output_view(out);
+  const auto answer = output_on(backend, out);
   const Index head_dim = memory.extent(2);
   const Index value_head_dim = memory.extent(3);
-  raise_if(check_memory_retrieve(query, memory, normalizer, answer, options));
+  raise_if(check_memory_retrieve(for_check(query), for_check(memory), for_check(normalizer), for_check(answer),
+                                 for_check(options)));
   raise_if(check_workspace("memory_retrieve", workspace,
                            memory_retrieve_workspace_size<T>(backend, head_dim, value_head_dim)));
   if (answer.extent(0) == 0 || answer.extent(1) == 0 || answer.extent(2) == 0) return;
-  const Workspace::Frame frame(workspace);
-  const auto scratch = workspace.take<accumulator_t<T>>(
+  const typename WorkspaceOn<B>::Frame frame(workspace);
+  const auto scratch = workspace.template take<accumulator_t<T>>(
       {Index{backend.concurrency()}, memory_retrieve_scratch_kernel<T>(backend, head_dim, value_head_dim)});
   memory_retrieve_kernel(backend, query, memory, normalizer, answer, options.denominator, options.denominator_epsilon,
                          scratch);
@@ -149,19 +152,21 @@ template <class T>
 // memory_update_workspace_size() bytes of the workspace. Numerics: the segment's sum is one chain per element in
 // ascending token from 0, in accumulator_t<T>, and is then added to M and z. Errors: ShapeError, WorkspaceError.
 template <Backend B, class Key>
-void memory_update(const B& backend, const Key& key, View<const scalar_t<Key>, 4> value,
-                   View<accumulator_t<scalar_t<Key>>, 4> memory, View<accumulator_t<scalar_t<Key>>, 3> normalizer,
-                   Workspace& workspace, const MemoryUpdateOptions& options = {}) {
+void memory_update(const B& backend, const Key& key, ViewOn<B, const scalar_t<Key>, 4> value,
+                   ViewOn<B, accumulator_t<scalar_t<Key>>, 4> memory,
+                   ViewOn<B, accumulator_t<scalar_t<Key>>, 3> normalizer, WorkspaceOn<B>& workspace,
+                   const BasicMemoryUpdateOptions<space_of<B>>& options = {}) {
   using T = scalar_t<Key>;
-  const View<const T, 4> keys(key);
+  const ViewOn<B, const T, 4> keys(key);
   const Index head_dim = memory.extent(2);
   const Index value_head_dim = memory.extent(3);
-  raise_if(check_memory_update(keys, value, memory, normalizer, options));
+  raise_if(check_memory_update(for_check(keys), for_check(value), for_check(memory), for_check(normalizer),
+                               for_check(options)));
   raise_if(
       check_workspace("memory_update", workspace, memory_update_workspace_size<T>(backend, head_dim, value_head_dim)));
   if (keys.extent(0) == 0 || keys.extent(1) == 0 || keys.extent(2) == 0) return;
-  const Workspace::Frame frame(workspace);
-  const auto scratch = workspace.take<accumulator_t<T>>(
+  const typename WorkspaceOn<B>::Frame frame(workspace);
+  const auto scratch = workspace.template take<accumulator_t<T>>(
       {Index{backend.concurrency()}, memory_update_scratch_kernel<T>(backend, head_dim, value_head_dim)});
   memory_update_kernel(backend, keys, value, memory, normalizer, options, scratch);
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "heed/backend/backend.hpp"
 #include "heed/core/scalar.hpp"
 #include "heed/core/view.hpp"
 
@@ -26,28 +27,55 @@ enum class EmptyMemory {
   apply_gate,   // A = (1 − g) A_local, as if the memory had answered 0
 };
 
-// Everything optional about memory_retrieve() over scalars T.
-template <class T>
+// Everything optional about memory_retrieve() over scalars T, its tensors in a backend's memory.
+template <class T, class Space = Host>
 struct MemoryRetrieveOptions {
   using A = accumulator_t<T>;
 
-  A denominator_epsilon = 0;    // added to φ(q)·z before the division; 0 is right, others port from other code
-  View<A, 3> denominator = {};  // out [batch, queries, heads]: φ(q)·z, 0 where the memory counts as empty
+  A denominator_epsilon = 0;           // added to φ(q)·z before the division; 0 is right, others port from other code
+  View<A, 3, Space> denominator = {};  // out [batch, queries, heads]: φ(q)·z, 0 where the memory counts as empty
 };
 
 // Everything optional about memory_update().
-struct MemoryUpdateOptions {
+template <class Space>
+struct BasicMemoryUpdateOptions {
   MemoryUpdate rule = MemoryUpdate::linear;
-  View<const std::int64_t, 1> key_lengths = {};  // [batch]: tokens of each row that enter, 0 … S; absent: all
+  View<const std::int64_t, 1, Space> key_lengths = {};  // [batch]: tokens of each row that enter, 0 … S; absent: all
 };
 
+using MemoryUpdateOptions = BasicMemoryUpdateOptions<Host>;
+
 // Everything optional about gated_mix() over scalars T.
-template <class T>
+template <class T, class Space = Host>
 struct GatedMixOptions {
   using A = accumulator_t<T>;
 
   EmptyMemory empty_memory = EmptyMemory::bypass_gate;
-  View<const A, 3> denominator = {};  // [batch, queries, heads], from memory_retrieve(); absent: no memory is empty
+  View<const A, 3, Space> denominator =
+      {};  // [batch, queries, heads], from memory_retrieve(); absent: no memory is empty
 };
 
 }  // namespace heed
+
+namespace heed::inline HEED_ABI {
+
+// Options for the checks of shapes (backend.hpp). Lengths in a device's memory are not looked at: its kernels cut them off
+// at what there is.
+template <class T, class Space>
+MemoryRetrieveOptions<T> for_check(const MemoryRetrieveOptions<T, Space>& options) noexcept {
+  return {options.denominator_epsilon, for_check(options.denominator)};
+}
+template <class T, class Space>
+GatedMixOptions<T> for_check(const GatedMixOptions<T, Space>& options) noexcept {
+  return {options.empty_memory, for_check(options.denominator)};
+}
+template <class Space>
+MemoryUpdateOptions for_check(const BasicMemoryUpdateOptions<Space>& options) noexcept {
+  if constexpr (std::is_same_v<Space, Host>) {
+    return options;
+  } else {
+    return {options.rule, {}};
+  }
+}
+
+}  // namespace heed::inline HEED_ABI

@@ -4,10 +4,12 @@
 #include "heed/backend/backend.hpp"
 #include "heed/core/shape.hpp"
 #include "heed/core/tensor.hpp"
-#include "heed/kernels/cpu/gated_mix.hpp"
 #include "heed/kernels/reference/gated_mix.hpp"
-#include "heed/kernels/simd/gated_mix.hpp"
 #include "heed/ops/compressive_memory_options.hpp"
+#if HEED_CPU_KERNELS
+#include "heed/kernels/cpu/gated_mix.hpp"
+#include "heed/kernels/simd/gated_mix.hpp"
+#endif
 
 namespace heed::inline HEED_ABI::ops {
 
@@ -46,11 +48,11 @@ template <class T>
 // local, bit for bit. Allocates nothing. Numerics: in accumulator_t<T>; rounded once. Errors: ShapeError. Source:
 // arXiv 2404.07143 v2, equation 6.
 template <Backend B, class Out>
-void gated_mix(const B& backend, View<const scalar_t<Out>, 4> memory, View<const scalar_t<Out>, 4> local,
-               View<const accumulator_t<scalar_t<Out>>, 1> beta, Out&& out,
-               const GatedMixOptions<scalar_t<Out>>& options = {}) {
-  const auto mixed = output_view(out);
-  raise_if(check_gated_mix(memory, local, beta, mixed, options));
+void gated_mix(const B& backend, ViewOn<B, const scalar_t<Out>, 4> memory, ViewOn<B, const scalar_t<Out>, 4> local,
+               ViewOn<B, const accumulator_t<scalar_t<Out>>, 1> beta, Out&& out,
+               const GatedMixOptions<scalar_t<Out>, space_of<B>>& options = {}) {
+  const auto mixed = output_on(backend, out);
+  raise_if(check_gated_mix(for_check(memory), for_check(local), for_check(beta), for_check(mixed), for_check(options)));
   if (mixed.empty()) return;
   gated_mix_kernel(backend, memory, local, beta, mixed, options.empty_memory, options.denominator);
 }

@@ -3,10 +3,12 @@
 
 #include "heed/backend/backend.hpp"
 #include "heed/core/tensor.hpp"
-#include "heed/kernels/cpu/layer_norm.hpp"
 #include "heed/kernels/reference/layer_norm.hpp"
-#include "heed/kernels/simd/layer_norm.hpp"
 #include "heed/ops/norm_check.hpp"
+#if HEED_CPU_KERNELS
+#include "heed/kernels/cpu/layer_norm.hpp"
+#include "heed/kernels/simd/layer_norm.hpp"
+#endif
 
 namespace heed::inline HEED_ABI::ops {
 
@@ -33,15 +35,14 @@ template <class T, int Rank>
 // in accumulator_t<T>, rounded once. A constant row gives the bias, up to the rounding of its mean, if eps > 0. Errors:
 // ShapeError; OptionError for eps. Source: Ba, Kiros and Hinton 2016, equation 4; torch.nn.functional.layer_norm.
 template <Backend B, class Out>
-void layer_norm(const B& backend, View<const scalar_t<Out>, std::remove_cvref_t<Out>::rank()> x,
-                View<const scalar_t<Out>, 1> weight, View<const scalar_t<Out>, 1> bias, Out&& out,
+void layer_norm(const B& backend, ViewOn<B, const scalar_t<Out>, std::remove_cvref_t<Out>::rank()> x,
+                ViewOn<B, const scalar_t<Out>, 1> weight, ViewOn<B, const scalar_t<Out>, 1> bias, Out&& out,
                 const LayerNormOptions& options = {}) {
-  using T = scalar_t<Out>;
-  const auto y = output_view(out);
-  raise_if(check_layer_norm(x, weight, bias, y, options));
+  const auto y = output_on(backend, out);
+  raise_if(check_layer_norm(for_check(x), for_check(weight), for_check(bias), for_check(y), options));
   if (y.empty()) return;
   for_each_matrix(
-      [&](View<T, 2> to, View<const T, 2> from) { layer_norm_kernel(backend, from, weight, bias, options, to); }, y, x);
+      [&](const auto& to, const auto& from) { layer_norm_kernel(backend, from, weight, bias, options, to); }, y, x);
 }
 
 }  // namespace heed::inline HEED_ABI::ops

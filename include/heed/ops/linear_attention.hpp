@@ -10,11 +10,13 @@
 #include "heed/backend/backend.hpp"
 #include "heed/core/tensor.hpp"
 #include "heed/core/workspace.hpp"
-#include "heed/kernels/cpu/linear_attention.hpp"
 #include "heed/kernels/reference/linear_attention.hpp"
-#include "heed/kernels/simd/linear_attention.hpp"
 #include "heed/ops/attention_check.hpp"
 #include "heed/ops/linear_attention_options.hpp"
+#if HEED_CPU_KERNELS
+#include "heed/kernels/cpu/linear_attention.hpp"
+#include "heed/kernels/simd/linear_attention.hpp"
+#endif
 
 namespace heed::inline HEED_ABI::ops {
 

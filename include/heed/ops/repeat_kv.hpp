@@ -3,9 +3,11 @@
 
 #include "heed/backend/backend.hpp"
 #include "heed/core/tensor.hpp"
-#include "heed/kernels/cpu/repeat_kv.hpp"
 #include "heed/kernels/reference/repeat_kv.hpp"
 #include "heed/ops/rows.hpp"
+#if HEED_CPU_KERNELS
+#include "heed/kernels/cpu/repeat_kv.hpp"
+#endif
 
 namespace heed::inline HEED_ABI::ops {
 
@@ -41,9 +43,9 @@ template <class T>
 // Allocates nothing. Numerics: copies. Errors: ShapeError. Source: repeat_kv of Hugging Face's Llama, torch
 // .repeat_interleave.
 template <Backend B, class Out>
-void repeat_kv(const B& backend, View<const scalar_t<Out>, 4> x, Out&& out) {
-  const auto y = output_view(out);
-  raise_if(check_repeat_kv(x, y));
+void repeat_kv(const B& backend, ViewOn<B, const scalar_t<Out>, 4> x, Out&& out) {
+  const auto y = output_on(backend, out);
+  raise_if(check_repeat_kv(for_check(x), for_check(y)));
   if (y.empty()) return;
   repeat_kv_kernel(backend, x, y);
 }

@@ -3,10 +3,12 @@
 
 #include "heed/backend/backend.hpp"
 #include "heed/core/tensor.hpp"
-#include "heed/kernels/cpu/rms_norm.hpp"
 #include "heed/kernels/reference/rms_norm.hpp"
-#include "heed/kernels/simd/rms_norm.hpp"
 #include "heed/ops/norm_check.hpp"
+#if HEED_CPU_KERNELS
+#include "heed/kernels/cpu/rms_norm.hpp"
+#include "heed/kernels/simd/rms_norm.hpp"
+#endif
 
 namespace heed::inline HEED_ABI::ops {
 
@@ -37,14 +39,12 @@ template <class T, int Rank>
 // float, and the row becomes 0. Errors: ShapeError; OptionError for eps and weight_offset. Source: Zhang and Sennrich
 // 2019, equation 4.
 template <Backend B, class Out>
-void rms_norm(const B& backend, View<const scalar_t<Out>, std::remove_cvref_t<Out>::rank()> x,
-              View<const scalar_t<Out>, 1> weight, Out&& out, const RmsNormOptions& options = {}) {
-  using T = scalar_t<Out>;
-  const auto y = output_view(out);
-  raise_if(check_rms_norm(x, weight, y, options));
+void rms_norm(const B& backend, ViewOn<B, const scalar_t<Out>, std::remove_cvref_t<Out>::rank()> x,
+              ViewOn<B, const scalar_t<Out>, 1> weight, Out&& out, const RmsNormOptions& options = {}) {
+  const auto y = output_on(backend, out);
+  raise_if(check_rms_norm(for_check(x), for_check(weight), for_check(y), options));
   if (y.empty()) return;
-  for_each_matrix([&](View<T, 2> to, View<const T, 2> from) { rms_norm_kernel(backend, from, weight, options, to); }, y,
-                  x);
+  for_each_matrix([&](const auto& to, const auto& from) { rms_norm_kernel(backend, from, weight, options, to); }, y, x);
 }
 
 }  // namespace heed::inline HEED_ABI::ops

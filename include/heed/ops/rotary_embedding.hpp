@@ -6,11 +6,13 @@
 
 #include "heed/backend/backend.hpp"
 #include "heed/core/tensor.hpp"
-#include "heed/kernels/cpu/rotary_embedding.hpp"
 #include "heed/kernels/reference/rotary_embedding.hpp"
-#include "heed/kernels/simd/rotary_embedding.hpp"
 #include "heed/ops/rope_frequencies.hpp"
 #include "heed/ops/rows.hpp"
+#if HEED_CPU_KERNELS
+#include "heed/kernels/cpu/rotary_embedding.hpp"
+#include "heed/kernels/simd/rotary_embedding.hpp"
+#endif
 
 namespace heed::inline HEED_ABI::ops {
 
@@ -39,11 +41,11 @@ template <class A>
 // Allocates nothing. Numerics: angle, cosine and sine in double (the angle is off by at most 2^-53 of itself: 1.2e-7 at
 // 2^30), the product rounded once to the table's type. Errors: ShapeError. Source: arXiv 2104.09864.
 template <Backend B, class Cos, class Sin>
-void rotary_tables(const B& backend, View<const std::int64_t, 2> positions, View<const double, 1> inv_freq,
+void rotary_tables(const B& backend, ViewOn<B, const std::int64_t, 2> positions, ViewOn<B, const double, 1> inv_freq,
                    double factor, Cos&& cos, Sin&& sin) {
-  const auto c = output_view(cos);
-  const auto s = output_view(sin);
-  raise_if(check_rotary_tables(positions, inv_freq, c, s));
+  const auto c = output_on(backend, cos);
+  const auto s = output_on(backend, sin);
+  raise_if(check_rotary_tables(for_check(positions), for_check(inv_freq), for_check(c), for_check(s)));
   if (!c.empty()) rotary_tables_kernel(backend, positions, inv_freq, factor, c, s);
 }
 
@@ -79,10 +81,11 @@ template <class T>
 // Allocates nothing. Numerics: in accumulator_t<T>, rounded once; both layouts and both neighbours in a batch get the
 // same bits. Errors: ShapeError. Source: arXiv 2104.09864, section 3.4.2; transformers' apply_rotary_pos_emb.
 template <Backend B, class Out>
-void rotary_embedding(const B& backend, View<const scalar_t<Out>, 4> x, View<const accumulator_t<scalar_t<Out>>, 3> cos,
-                      View<const accumulator_t<scalar_t<Out>>, 3> sin, RopeLayout layout, Out&& out) {
-  const auto y = output_view(out);
-  raise_if(check_rotary_embedding(x, cos, sin, y));
+void rotary_embedding(const B& backend, ViewOn<B, const scalar_t<Out>, 4> x,
+                      ViewOn<B, const accumulator_t<scalar_t<Out>>, 3> cos,
+                      ViewOn<B, const accumulator_t<scalar_t<Out>>, 3> sin, RopeLayout layout, Out&& out) {
+  const auto y = output_on(backend, out);
+  raise_if(check_rotary_embedding(for_check(x), for_check(cos), for_check(sin), for_check(y)));
   if (!y.empty()) rotary_embedding_kernel(backend, x, cos, sin, layout, y);
 }
 
@@ -107,11 +110,10 @@ template <class T, int Rank>
 //
 // Allocates nothing. Numerics: exact. Errors: ShapeError. Source: transformers' rotate_half.
 template <Backend B, class Out>
-void rotate_half(const B& backend, View<const scalar_t<Out>, std::remove_cvref_t<Out>::rank()> x, Out&& out) {
-  using T = scalar_t<Out>;
-  const auto y = output_view(out);
-  raise_if(check_rotate_half(x, y));
-  for_each_matrix([&](View<T, 2> to, View<const T, 2> from) { rotate_half_kernel(backend, from, to); }, y, x);
+void rotate_half(const B& backend, ViewOn<B, const scalar_t<Out>, std::remove_cvref_t<Out>::rank()> x, Out&& out) {
+  const auto y = output_on(backend, out);
+  raise_if(check_rotate_half(for_check(x), for_check(y)));
+  for_each_matrix([&](const auto& to, const auto& from) { rotate_half_kernel(backend, from, to); }, y, x);
 }
 
 }  // namespace heed::inline HEED_ABI::ops

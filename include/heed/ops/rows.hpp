@@ -7,8 +7,8 @@ namespace heed::inline HEED_ABI {
 
 namespace impl {
 
-template <class T, int Rank>
-Problem check_rows(const char* door, const char* tensor, const View<T, Rank>& view, const Index* leading,
+template <class T, int Rank, class Space>
+Problem check_rows(const char* door, const char* tensor, const View<T, Rank, Space>& view, const Index* leading,
                    const char* row_name, Index row_extent) noexcept {
   constexpr Axis axes[] = {{"axis 0", any}, {"axis 1", any}, {"axis 2", any}, {"axis 3", any}};
   static_assert(Rank >= 1 && Rank <= 5);
@@ -31,16 +31,16 @@ Problem check_rows(const char* door, const char* tensor, const View<T, Rank>& vi
 }  // namespace impl
 
 // A tensor of rows of `row_extent` elements.
-template <class T, int Rank>
-Problem check_rows(const char* door, const char* tensor, const View<T, Rank>& view, const char* row_name,
+template <class T, int Rank, class Space>
+Problem check_rows(const char* door, const char* tensor, const View<T, Rank, Space>& view, const char* row_name,
                    Index row_extent) noexcept {
   return impl::check_rows(door, tensor, view, nullptr, row_name, row_extent);
 }
 
 // The same, with the leading axes of `like`.
-template <class T, int Rank, class U>
-Problem check_rows_like(const char* door, const char* tensor, const View<T, Rank>& view, const View<U, Rank>& like,
-                        const char* row_name, Index row_extent) noexcept {
+template <class T, int Rank, class U, class Space>
+Problem check_rows_like(const char* door, const char* tensor, const View<T, Rank, Space>& view,
+                        const View<U, Rank, Space>& like, const char* row_name, Index row_extent) noexcept {
   Index leading[Rank] = {};
   for (int axis = 0; axis < Rank; ++axis) leading[axis] = like.extent(axis);
   return impl::check_rows(door, tensor, view, leading, row_name, row_extent);
@@ -54,7 +54,8 @@ void for_each_matrix(Kernel&& kernel, First first, Rest... rest) {
   if constexpr (rank == 1) {
     const auto as_matrix = [](auto view) {
       using T = typename decltype(view)::element_type;
-      return View<T, 2>(view.data_handle(), {Index{1}, view.extent(0)}, {Index{0}, view.stride(0)});
+      return View<T, 2, typename First::space_type>(view.data_handle(), {Index{1}, view.extent(0)},
+                                                    {Index{0}, view.stride(0)});
     };
     kernel(as_matrix(first), as_matrix(rest)...);
   } else if constexpr (rank == 2) {
@@ -74,7 +75,7 @@ void for_each_matrix(Kernel&& kernel, First first, Rest... rest) {
         }
         if (view.extent(1) == 1) strides[0] = view.stride(0);
         extents[0] *= view.extent(0);
-        return View<T, First::rank() - 1>(view.data_handle(), extents, strides);
+        return View<T, First::rank() - 1, typename First::space_type>(view.data_handle(), extents, strides);
       };
       for_each_matrix(kernel, merged(first), merged(rest)...);
     } else {

@@ -3,10 +3,12 @@
 
 #include "heed/backend/backend.hpp"
 #include "heed/core/tensor.hpp"
-#include "heed/kernels/cpu/softmax.hpp"
 #include "heed/kernels/reference/softmax.hpp"
-#include "heed/kernels/simd/softmax.hpp"
 #include "heed/ops/axis.hpp"
+#if HEED_CPU_KERNELS
+#include "heed/kernels/cpu/softmax.hpp"
+#include "heed/kernels/simd/softmax.hpp"
+#endif
 
 namespace heed::inline HEED_ABI::ops {
 
@@ -31,19 +33,17 @@ template <class T, int Rank>
 // PyTorch: this is attention's convention for a query without keys). NaN or +inf in a row make the whole row NaN.
 // Errors: ShapeError; OptionError for the axis. Source: torch.softmax.
 template <Backend B, class Out>
-void softmax(const B& backend, View<const scalar_t<Out>, std::remove_cvref_t<Out>::rank()> x, Out&& out,
+void softmax(const B& backend, ViewOn<B, const scalar_t<Out>, std::remove_cvref_t<Out>::rank()> x, Out&& out,
              int axis = -1) {
-  using T = scalar_t<Out>;
   constexpr int rank = std::remove_cvref_t<Out>::rank();
-  const auto y = output_view(out);
-  raise_if(check_softmax(x, y, axis));
+  const auto y = output_on(backend, out);
+  raise_if(check_softmax(for_check(x), for_check(y), axis));
   if (y.empty()) return;
   const int front = impl::front_axis(axis, rank);
   if (front == rank - 1) {
-    for_each_matrix([&](View<T, 2> to, View<const T, 2> from) { softmax_kernel(backend, from, to); }, y, x);
+    for_each_matrix([&](const auto& to, const auto& from) { softmax_kernel(backend, from, to); }, y, x);
   } else if constexpr (rank > 1) {
-    for_each_block([&](View<T, 3> to, View<const T, 3> from) { softmax_columns_kernel(backend, from, to); }, front, y,
-                   x);
+    for_each_block([&](const auto& to, const auto& from) { softmax_columns_kernel(backend, from, to); }, front, y, x);
   }
 }
 
@@ -72,12 +72,12 @@ template <class T, int Rank>
 // with nothing but −inf, it is −inf; with +inf it is +inf; NaN in a row makes it NaN. Errors: ShapeError; OptionError
 // for the axis. Source: torch.logsumexp.
 template <Backend B, class Out>
-void log_sum_exp(const B& backend, View<const scalar_t<Out>, std::remove_cvref_t<Out>::rank() + 1> x, Out&& out,
+void log_sum_exp(const B& backend, ViewOn<B, const scalar_t<Out>, std::remove_cvref_t<Out>::rank() + 1> x, Out&& out,
                  int axis = -1) {
   using T = scalar_t<Out>;
   constexpr int rank = std::remove_cvref_t<Out>::rank() + 1;
-  const auto y = output_view(out);
-  raise_if(check_log_sum_exp(x, y, axis));
+  const auto y = output_on(backend, out);
+  raise_if(check_log_sum_exp(for_check(x), for_check(y), axis));
   if (y.empty()) return;
 
   // The result with the summed axis back in its place, one element long, so that its axes are x's.
@@ -89,18 +89,18 @@ void log_sum_exp(const B& backend, View<const scalar_t<Out>, std::remove_cvref_t
     strides[to] = to == front ? 1 : y.stride(from);
     if (to != front) ++from;
   }
-  const View<T, rank> kept(y.data_handle(), extents, strides);
+  const ViewOn<B, T, rank> kept(y.data_handle(), extents, strides);
   if (front == rank - 1) {
     for_each_matrix(
-        [&](View<T, 2> to, View<const T, 2> from) {
-          log_sum_exp_kernel(backend, from, View<T, 1>(to.data_handle(), {to.extent(0)}, {to.stride(0)}));
+        [&](const auto& to, const auto& from) {
+          log_sum_exp_kernel(backend, from, ViewOn<B, T, 1>(to.data_handle(), {to.extent(0)}, {to.stride(0)}));
         },
         kept, x);
   } else {
     for_each_block(
-        [&](View<T, 3> to, View<const T, 3> from) {
+        [&](const auto& to, const auto& from) {
           log_sum_exp_columns_kernel(
-              backend, from, View<T, 2>(to.data_handle(), {to.extent(0), to.extent(2)}, {to.stride(0), Index{1}}));
+              backend, from, ViewOn<B, T, 2>(to.data_handle(), {to.extent(0), to.extent(2)}, {to.stride(0), Index{1}}));
         },
         front, kept, x);
   }

@@ -79,11 +79,11 @@ template <class T, int Rank>
 // written. Source: the operator TensorScatter of the ONNX standard, opset 24, whose present_cache is `cache` after and
 // whose past_cache is `cache` before the call.
 template <Backend B, class Cache>
-void tensor_scatter(const B& backend, View<const scalar_t<Cache>, std::remove_cvref_t<Cache>::rank()> update,
+void tensor_scatter(const B& backend, ViewOn<B, const scalar_t<Cache>, std::remove_cvref_t<Cache>::rank()> update,
                     Cache&& cache, const TensorScatterOptions& options = {}) {
   constexpr int rank = std::remove_cvref_t<Cache>::rank();
   static_assert(rank >= 2 && rank <= 5, "tensor_scatter takes 2 to 5 axes");
-  const auto to = output_view(cache);
+  const auto to = output_on(backend, cache);
   raise_if(check_tensor_scatter(update, to, options));
   if (!update.empty()) {
     tensor_scatter_kernel(backend, update, to, options.write_indices, impl::front_axis(options.axis, rank));

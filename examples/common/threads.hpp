@@ -11,7 +11,7 @@
 
 #include "heed/core/executor.hpp"
 
-namespace needle {
+namespace common {
 
 class Threads {
  public:
@@ -88,4 +88,4 @@ class Threads {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace needle
+}  // namespace common

@@ -1,0 +1,17 @@
+# Every function and table that LIBRARY defines must have an instruction set in its name, or be one of those that choose.
+execute_process(COMMAND "${NM}" -C --defined-only "${LIBRARY}" OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
+string(REPLACE ";" "," output "${output}")
+string(REGEX MATCHALL "[0-9a-f]+ [A-Zu-v] [^\n]+" symbols "${output}")
+set(ours 0)
+set(others "")
+foreach(symbol IN LISTS symbols)
+  if(symbol MATCHES "heed::(baseline|x86_64_v[34])_(fma|mul)_|_kernels<|heed::library_[0-9_]+::(is_supported|best_inst|kernel_table)")
+    math(EXPR ours "${ours} + 1")
+  elseif(NOT symbol MATCHES "DW\\.ref\\.__gxx_personality_v0")  # g++'s own pointer, the same in every unit
+    list(APPEND others "${symbol}")
+  endif()
+endforeach()
+if(others OR ours LESS 100)
+  list(JOIN others "\n" others)
+  message(FATAL_ERROR "${ours} symbols with an instruction set in their name; without:\n${others}")
+endif()
