@@ -177,7 +177,8 @@ class AttentionBlock {
         widen_to(unused, tile.inside, columns(part.every, key));
       }
       if (tile.columns.end == 0) continue;
-      if (!are_few()) tokens_.take_keys(key, tile.columns, keys_.end);
+      tokens_.begin_tile(key, tile.columns, keys_.end);
+      if (!are_few()) tokens_.take_keys();
       f(tile);
     }
   }

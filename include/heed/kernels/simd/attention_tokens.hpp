@@ -27,27 +27,31 @@ class AttentionTokens {
   // Keys that a tile has room for.
   Index room() const noexcept { return room_; }
 
-  // The tile at key `key` of the sequence, of which `columns` are needed; nothing of the sequence from `end` on is.
-  void take_keys(Index key, KeyRange columns, Index end) noexcept {
+  // The tile is now the one at key `key` of the sequence, of which `columns` are needed; nothing of the sequence from
+  // `end` on is. Then its keys and its values may be taken.
+  void begin_tile(Index key, KeyRange columns, Index end) noexcept {
     tile_ = key;
     columns_ = columns;
     end_ = end;
+  }
+
+  void take_keys() noexcept {
     if constexpr (std::is_same_v<T, A>) {
       if (lie_well(key_)) {
-        keys_ = {key_[key + columns.begin].elements, key_.stride(), 1};
+        keys_ = {key_[tile_ + columns_.begin].elements, key_.stride(), 1};
         return;
       }
     }
     keys_ = {scratch_.tile_keys, scratch_.key_stride, 1};
-    for (Index column = columns.begin; column < columns.end; ++column) {
-      const TokenHead<T> token = key_[key + column];
+    for (Index column = columns_.begin; column < columns_.end; ++column) {
+      const TokenHead<T> token = key_[tile_ + column];
       fetch(key_, column + copied_ahead);
-      A* const to = scratch_.tile_keys + (column - columns.begin) * scratch_.key_stride;
+      A* const to = scratch_.tile_keys + (column - columns_.begin) * scratch_.key_stride;
       for (Index d = 0; d < key_.dim; d += width) simd::store(to + d, load_token(token, d, key_.dim - d));
     }
   }
 
-  // The values of the same tile. full: every row attends all of them. Where one does not, it matters whether all are
+  // full: every row attends all of them. Where one does not, it matters whether all are
   // finite, and they are copied to find that out.
   void take_values(bool full) noexcept {
     values_are_finite_ = true;

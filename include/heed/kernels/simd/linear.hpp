@@ -19,6 +19,13 @@ inline constexpr Index linear_rows = 2 * simd::tile_rows<A>;
 inline constexpr Index linear_step = 4;
 inline constexpr Index linear_cached_depth = 4 * linear_depth;
 
+// Panels of a step whose features are all cached: more of them where they are shallow.
+template <class T>
+HEED_INLINE Index linear_step_of(Index in_features) noexcept {
+  if (!std::is_same_v<T, accumulator_t<T>> || in_features >= linear_cached_depth) return linear_step;
+  return linear_step * (linear_cached_depth / (in_features < linear_depth ? linear_depth : in_features));
+}
+
 // A block of x.
 template <class A>
 struct LinearBlock {
@@ -29,8 +36,11 @@ struct LinearBlock {
   HEED_INLINE simd::Rows<A> take(View<const T, 2> x, Index row, Index rows, Index p, Index depth) noexcept {
     for (Index i = 0; i < rows; ++i) {
       const T* const from = x.pointer(row + i, p);
-      for (Index q = 0; q < depth; q += simd::width<A>)
+      const Index next = row + rows + i < x.extent(0) ? rows * x.stride(0) : 0;  // the block below is asked for
+      for (Index q = 0; q < depth; q += simd::width<A>) {
         simd::store(elements + i * stride + q, simd::load_partial(from + q, depth - q));
+        simd::prefetch(from + next + q);
+      }
     }
     return {elements, stride, 1};
   }
@@ -59,12 +69,12 @@ HEED_INLINE void linear_columns(View<const T, 2> x, View<const T, 1> bias, Index
   const auto at_most = [](Index value, Index limit) { return value < limit ? value : limit; };
   LinearBlock<A> block;
   if constexpr (std::is_same_v<T, A>) {  // out itself is the accumulator
-    begin_with_bias<T>(bias, first, m, n, out.pointer(0, first), out.stride(0));
     for (Index begin = 0; begin < k; begin += cached_depth) {
       const Index end = at_most(k, begin + cached_depth);
       for (Index i = 0; i < m; i += block_rows) {
         const Index rows = at_most(m - i, block_rows);
         const bool few = rows <= simd::tile_rows<A>;  // not worth a copy
+        if (begin == 0) begin_with_bias<T>(bias, first, rows, n, out.pointer(i, first), out.stride(0));
         for (Index p = begin; p < end; p += linear_depth) {
           const Index depth = at_most(end - p, linear_depth);
           simd::multiply(rows, n, depth,
@@ -104,7 +114,7 @@ template <class T>
 void linear_kernel(const Simd&, View<const T, 2> x, const WeightPanels<T>& weight, View<const T, 1> bias,
                    View<T, 2> out) noexcept {
   const Index n = weight.out_features;
-  const Index step = impl::linear_step * weight.panel;
+  const Index step = impl::linear_step_of<T>(weight.in_features) * weight.panel;
   for (Index first = 0; first < n; first += step) {
     const T* panels = weight.slice(first, 0).data;
     impl::linear_columns<T>(x, bias, first, n - first < step ? n - first : step, out, impl::linear_cached_depth,
