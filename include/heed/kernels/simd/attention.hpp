@@ -19,8 +19,7 @@ template <class A>
 AttentionCut cut_attention(const AttentionExtents& extents, Index workers) noexcept {
   const Index group = extents.num_heads / extents.num_kv_heads;
   const Index heads = extents.batch * extents.num_kv_heads;
-  const Index rows = attention_block_rows<A>(extents);
-  Index queries = group < rows ? rows / group : 1;
+  Index queries = group < attention_block_rows<A> ? attention_block_rows<A> / group : 1;
   if (queries > extents.queries) queries = extents.queries;
   const auto per_head = [&] { return (extents.queries + queries - 1) / queries; };
   // Where there are too few blocks for all workers: smaller ones, down to what goes through a tile together.

@@ -10,16 +10,10 @@ namespace heed::inline HEED_ABI::impl {
 // Rows that go through a tile together: whole vectors, and few rows more than whole register tiles.
 template <class A>
 inline constexpr Index attention_part_rows = (simd::tile_rows<A> == 14 ? 4 : 6) * simd::width<A>;
-// Rows of a block, for which a tile is copied once: as many as stay in a level-2 cache with their results, and few
-// enough that a call's blocks occupy several threads. (One query of a larger group is a block, too.)
+// Rows of a block, for which a tile is copied once: as many as stay in a level-2 cache, with their results, at the usual
+// head dims. (One query of a larger group is a block, too.)
 template <class A>
-HEED_INLINE Index attention_block_rows(const AttentionExtents& extents) noexcept {
-  constexpr Index bytes = Index{1} << 20;
-  const Index row = static_cast<Index>(sizeof(A)) * (extents.head_dim + extents.value_head_dim);
-  Index rows = bytes / (row > 0 ? row : 1);
-  rows = rows < 256 ? 256 : rows > 1024 ? 1024 : rows;
-  return rows / attention_part_rows<A> * attention_part_rows<A>;
-}
+inline constexpr Index attention_block_rows = 1024 / attention_part_rows<A>* attention_part_rows<A>;
 
 // What is known about a part of a block's rows.
 struct AttentionPart {
@@ -71,8 +65,8 @@ struct AttentionScratch {
   static AttentionScratch take(Workspace& workspace, const AttentionExtents& extents) noexcept {
     const auto at_most = [](Index value, Index limit) { return value < limit ? value : limit; };
     const Index group = extents.num_heads / extents.num_kv_heads;
-    const Index block_rows = attention_block_rows<A>(extents);
-    const Index rows = at_most(group * extents.queries, group < block_rows ? block_rows : group);
+    const Index rows =
+        at_most(group * extents.queries, group < attention_block_rows<A> ? attention_block_rows<A> : group);
     const Index keys = at_most(extents.keys, attention_tile_keys);
     constexpr Index w = simd::width<A>;
     const Index whole_keys = (keys + w - 1) / w * w;
