@@ -19,11 +19,15 @@ inline constexpr Index linear_rows = 2 * simd::tile_rows<A>;
 inline constexpr Index linear_step = 4;
 inline constexpr Index linear_cached_depth = 4 * linear_depth;
 
-// Panels of a step whose features are all cached: more of them where they are shallow.
-template <class T>
-HEED_INLINE Index linear_step_of(Index in_features) noexcept {
-  if (!std::is_same_v<T, accumulator_t<T>> || in_features >= linear_cached_depth) return linear_step;
-  return linear_step * (linear_cached_depth / (in_features < linear_depth ? linear_depth : in_features));
+// Panels of each step over n features, where sums need no room of their own: more where they are shallow, in equal
+// steps, because every step reads all of x.
+HEED_INLINE Index linear_even_step(Index panel, Index n, Index k) noexcept {
+  constexpr Index deepest = linear_cached_depth * 5 / 4;
+  const Index fold = k < linear_depth ? deepest / linear_depth : deepest / k;
+  const Index most = linear_step * (fold > 1 ? fold : 1);
+  const Index panels = (n + panel - 1) / panel;
+  const Index steps = (panels + most - 1) / most;
+  return steps > 0 ? (panels + steps - 1) / steps : 1;
 }
 
 // A block of x.
@@ -114,7 +118,9 @@ template <class T>
 void linear_kernel(const Simd&, View<const T, 2> x, const WeightPanels<T>& weight, View<const T, 1> bias,
                    View<T, 2> out) noexcept {
   const Index n = weight.out_features;
-  const Index step = impl::linear_step_of<T>(weight.in_features) * weight.panel;
+  constexpr bool in_out = std::is_same_v<T, accumulator_t<T>>;
+  const Index panels_a_step = in_out ? impl::linear_even_step(weight.panel, n, weight.in_features) : impl::linear_step;
+  const Index step = panels_a_step * weight.panel;
   for (Index first = 0; first < n; first += step) {
     const T* panels = weight.slice(first, 0).data;
     impl::linear_columns<T>(x, bias, first, n - first < step ? n - first : step, out, impl::linear_cached_depth,
