@@ -37,6 +37,7 @@ namespace heed::inline HEED_ABI {
 template <Scalar T, Backend B = Cpu>
 class BertEncoder {
  public:
+  using value_type = T;
   using Call = BertEncoderCall;
 
   // Reads config.json and model.safetensors, or the files that model.safetensors.index.json lists. Allocates. Errors:
@@ -55,6 +56,8 @@ class BertEncoder {
   Index hidden_size() const noexcept { return data_->words.extent(1); }
   Index vocabulary_size() const noexcept { return data_->words.extent(0); }
   Index num_layers() const noexcept { return static_cast<Index>(data_->blocks.size()); }
+  // One of the layers.
+  const EncoderBlock<T, B>& block(Index layer) const noexcept { return data_->blocks[static_cast<std::size_t>(layer)]; }
   // The longest sequence that there are position embeddings for.
   Index max_tokens() const noexcept { return data_->positions.extent(0); }
 
