@@ -40,6 +40,16 @@ using ViewOn = View<T, Rank, space_of<B>>;
 template <class B>
 using WorkspaceOn = BasicWorkspace<space_of<B>>;
 
+// Scratch in the backend's memory. Allocates.
+template <class B>
+WorkspaceOn<B> make_workspace(const B& backend, std::size_t bytes) {
+  if constexpr (HostBackend<B>) {
+    return WorkspaceOn<B>(bytes);
+  } else {
+    return backend.make_workspace(bytes);
+  }
+}
+
 // A tensor that a layer keeps, in the backend's memory: itself, or a copy that is waited for.
 template <HostBackend B, class T, int Rank>
 Tensor<T, Rank> move_to(const B&, Tensor<T, Rank>&& tensor) {
