@@ -222,15 +222,22 @@ class CausalLM {
           .append(" layers, got ")
           .append(caches.num_layers());
     }
-    const View<T, 3> x = like(ids, nullptr);
     Index keys = 0;
     for (Index layer = 0; layer < num_layers(); ++layer) {
-      const auto& attention = block(layer).attention();
-      const Problem problem = attention.check_forward(backend, x, caches[layer], x, workspace, attention_call(call));
+      const Cache& cache = caches[layer];
+      const KvCacheLayout layout = block(layer).attention().cache_layout();
+      Problem problem = check_kv_cache(door, cache.layout(), cache.batch(), layout, ids.extent(0));
+      if (!problem) problem = cache.check_append((std::min)(ids.extent(1), cache.append_limit()), {call.valid, {}});
       if (problem) return problem;
-      keys = (std::max)(keys, caches[layer].key_values().most_keys(longest_after(caches[layer], ids, call)));
+      keys = (std::max)(keys, cache.key_values().most_keys(longest_after(cache, ids, call)));
     }
-    return check_workspace(door, workspace, workspace_size(backend, ids.extent(0), ids.extent(1), keys));
+    Problem problem = check_workspace(door, workspace, workspace_size(backend, ids.extent(0), ids.extent(1), keys));
+    const View<T, 3> x = like(ids, nullptr);
+    for (Index layer = 0; layer < num_layers() && !problem; ++layer) {
+      const auto& attention = block(layer).attention();
+      problem = attention.check_forward(backend, x, caches[layer], x, workspace, attention_call(call));
+    }
+    return problem;
   }
 
   // The longest row of a cache after the call.
