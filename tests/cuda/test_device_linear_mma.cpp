@@ -84,11 +84,12 @@ TEST_CASE("device: linear takes tensor cores where rows are aligned") {
   const test::DeviceHost device{heed::HostRuntime()};
   const auto uses_tensor_cores = [&](Index in_features, Index row, Index first) {
     const DeviceTensor<float16, 2> x(device, {Index{2}, row});
-    const DeviceTensor<float16, 2> weight(device, {Index{16}, in_features});
+    const DeviceTensor<float16, 2> weight(device, {Index{16}, row});
     DeviceTensor<float16, 2> out(device, {2, 16});
     const auto cut = x.view().slice(1, first, in_features);
-    const bool taken = heed::impl::launch_linear_mma<float16>(
-        device, heed::in_kernel(cut), heed::in_kernel(weight.view()), {}, heed::in_kernel(out.view()));
+    const bool taken = heed::impl::launch_linear_mma<float16>(device, heed::in_kernel(cut),
+                                                              heed::in_kernel(weight.view().slice(1, 0, in_features)),
+                                                              {}, heed::in_kernel(out.view()));
     device.sync();
     return taken;
   };

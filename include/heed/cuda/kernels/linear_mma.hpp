@@ -1,19 +1,9 @@
 // Device kernel of ops::linear for 16-bit elements: products by tensor cores, tiles fetched several ahead.
 #pragma once
 
-#include "heed/cuda/kernels/kernel.hpp"
+#include "heed/cuda/kernels/mma.hpp"
 
 namespace heed::inline HEED_ABI::impl {
-
-// True if 16 bytes can be fetched at a time from every row of `view`.
-template <class T, int Rank>
-HEED_ANYWHERE bool has_aligned_rows(const View<T, Rank>& view) noexcept {
-  constexpr Index unit = 16 / static_cast<Index>(sizeof(T));
-  bool aligned = reinterpret_cast<std::uintptr_t>(view.data_handle()) % 16 == 0;
-  for (int axis = 0; axis + 1 < Rank; ++axis)
-    aligned = aligned && (view.extent(axis) <= 1 || view.stride(axis) % unit == 0);
-  return aligned && view.extent(Rank - 1) % unit == 0;
-}
 
 // out [m, n] = x [m, k] · weightᵀ + bias, T bfloat16 or float16. A block makes Rows x Columns elements, a warp OwnRows x
 // OwnColumns of them, in products of 16 x 8 elements over 16 features.
@@ -29,7 +19,7 @@ struct LinearMma {
   static constexpr int threads = Rows / OwnRows * warp_columns * 32;
   static constexpr int stages = Stages;
   static constexpr int depth = 32;
-  static constexpr int chunk = 8;  // elements of 16 bytes
+  static constexpr int chunk = mma_chunk;
   static constexpr int row_chunks = depth / chunk;
   static constexpr int row_fragments = OwnRows / 16;
   static constexpr int column_fragments = OwnColumns / 8;
@@ -165,7 +155,7 @@ struct LinearMma {
   template <class Context>
   HEED_DEVICE void store(Context& context, Index first_row, Index first_column,
                          const float (&sums)[row_fragments][column_fragments][4]) const {
-    const bool in_pairs = reinterpret_cast<std::uintptr_t>(out.data_handle()) % 4 == 0 && out.stride(0) % 2 == 0;
+    const bool aligned = has_aligned_rows(out, 4);
     HEED_DEVICE_UNROLL
     for (int i = 0; i < row_fragments; ++i) {
       HEED_DEVICE_UNROLL
@@ -176,12 +166,7 @@ struct LinearMma {
         for (int j = 0; j < column_fragments; ++j) {
           const Index column = first_column + j * 8 + context.lane() % 4 * 2;
           const float* const pair = sums[i][j] + 2 * half;
-          if (in_pairs && column + 1 < out.extent(1)) {
-            *reinterpret_cast<std::uint32_t*>(out.pointer(row, column)) = Context::template pack<T>(pair[0], pair[1]);
-          } else {
-            if (column < out.extent(1)) out(row, column) = Context::template narrow<T>(pair[0]);
-            if (column + 1 < out.extent(1)) out(row, column + 1) = Context::template narrow<T>(pair[1]);
-          }
+          store_pair<Context>(out.pointer(row, column), out.extent(1) - column, aligned, pair[0], pair[1]);
         }
       }
     }
@@ -205,7 +190,7 @@ bool launch_linear_mma(const Device<Runtime>& device, const View<const T, 2>& x,
   if constexpr (sizeof(T) != 2) {
     return false;
   } else {
-    if (!has_aligned_rows(x) || !has_aligned_rows(weight)) return false;
+    if (x.extent(1) % mma_chunk != 0 || !has_aligned_rows(x, 16) || !has_aligned_rows(weight, 16)) return false;
     const auto launch = [&](const auto& kernel) { device.launch(kernel, kernel.blocks()); };
     const LinearMmaMany<T> many{x, weight, bias, out};
     if (out.extent(0) <= 16) {
