@@ -40,6 +40,18 @@ using ViewOn = View<T, Rank, space_of<B>>;
 template <class B>
 using WorkspaceOn = BasicWorkspace<space_of<B>>;
 
+// A tensor of zeros in the backend's memory. Allocates.
+template <class B, class T, int Rank>
+using TensorOn = Tensor<T, Rank, space_of<B>>;
+template <class T, class B, int Rank>
+TensorOn<B, T, Rank> make_tensor(const B& backend, const Index (&extents)[Rank]) {
+  if constexpr (HostBackend<B>) {
+    return Tensor<T, Rank>(extents);
+  } else {
+    return TensorOn<B, T, Rank>(backend, extents);
+  }
+}
+
 // Scratch in the backend's memory. Allocates.
 template <class B>
 WorkspaceOn<B> make_workspace(const B& backend, std::size_t bytes) {

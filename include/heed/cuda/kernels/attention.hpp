@@ -332,14 +332,14 @@ struct AttentionKernel {
     int special = 0;
     for (int w = 0; w < threads / 32; ++w) special |= shared.special[w];
     if (special == 0) {
-      add_values<Context, false>(shared, own_row, own_key, sums);
+      add_values<Context>(shared, own_row, own_key, sums);
     } else {
-      add_values<Context, true>(shared, own_row, own_key, sums);
+      add_special_values<Context>(shared, own_row, own_key, sums);
     }
   }
 
-  // sums += weights · values; with Special, masked keys are left out one by one.
-  template <class Context, bool Special>
+  // sums += weights · values.
+  template <class Context>
   HEED_DEVICE static void add_values(const Shared& shared, int own_row, int own_key, A (&sums)[own_rows][own_dims]) {
     for (int s = 0; s < tile; s += 4) {
       Four<A> weight[own_rows];
@@ -354,10 +354,26 @@ struct AttentionKernel {
           const auto value = *reinterpret_cast<const Four<A>*>(shared.keys + (s + e) * stride + j * 16 + own_key * 4);
           HEED_DEVICE_UNROLL
           for (int i = 0; i < own_rows; ++i) {
-            if (Special && is_masked(weight[i].at[e])) continue;
             HEED_DEVICE_UNROLL
             for (int c = 0; c < 4; ++c) sums[i][j + c] = Context::fma(weight[i].at[e], value.at[c], sums[i][j + c]);
           }
+        }
+      }
+    }
+  }
+  // The same key by key, without those that are masked: 0 · NaN must not appear.
+  template <class Context>
+  HEED_DEVICE static void add_special_values(const Shared& shared, int own_row, int own_key,
+                                             A (&sums)[own_rows][own_dims]) {
+    for (int s = 0; s < tile; ++s) {
+      HEED_DEVICE_UNROLL
+      for (int i = 0; i < own_rows; ++i) {
+        const A weight = shared.weights[(own_row + i) * weight_stride + s];
+        if (is_masked(weight)) continue;
+        HEED_DEVICE_UNROLL
+        for (int j = 0; j < own_dims; ++j) {
+          const A value = shared.keys[s * stride + j / 4 * 64 + own_key * 4 + j % 4];
+          sums[i][j] = Context::fma(weight, value, sums[i][j]);
         }
       }
     }
