@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "heed/models/causal_lm.hpp"
+#include "infini_model.hpp"
 #include "unicode.hpp"
 
 namespace generate {
@@ -15,6 +16,9 @@ namespace generate {
 namespace {
 
 using heed::Index;
+
+// A prompt is read in pieces, which bounds the scratch memory; the cut changes no bit.
+constexpr Index most_tokens = 512;
 
 nlohmann::json read_object(const std::string& path) {
   auto json = nlohmann::json::parse(text::read_file(path), nullptr, false);
@@ -40,17 +44,20 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
+// One of the two.
 struct Generator::Model {
-  heed::CausalLM<float> lm;
-
-  template <class MakeCaches>
-  Generated run(const heed::Cpu& cpu, std::span<const std::int64_t> prompt, const GenerateOptions& options,
-                std::span<const std::int64_t> end_tokens, const std::function<bool(std::int64_t)>& on_token,
-                const MakeCaches& make_caches) const;
+  std::optional<heed::CausalLM<float>> lm;
+  std::optional<InfiniModel> infini;
 };
 
-Generator::Generator(const std::string& folder)
-    : model_(std::make_unique<Model>(Model{heed::CausalLM<float>::from_folder(folder)})) {
+Generator::Generator(const std::string& folder, const std::optional<InfiniOptions>& infini) {
+  auto model = std::make_unique<Model>();
+  if (infini) {
+    model->infini.emplace(folder, *infini);
+  } else {
+    model->lm.emplace(heed::CausalLM<float>::from_folder(folder));
+  }
+  model_ = std::move(model);
   const std::string path = folder + "/config.json";
   const nlohmann::json config = read_object(path);
   if (const auto found = config.find("max_position_embeddings"); found != config.end() && found->is_number_integer()) {
@@ -67,28 +74,21 @@ Generator::Generator(const std::string& folder)
 Generator::~Generator() = default;
 
 std::int64_t Generator::vocabulary_size() const {
-  return model_->lm.vocabulary_size();
+  return model_->infini ? model_->infini->vocabulary_size() : model_->lm->vocabulary_size();
 }
 
-template <class MakeCaches>
-Generated Generator::Model::run(const heed::Cpu& cpu, std::span<const std::int64_t> prompt,
-                                const GenerateOptions& options, std::span<const std::int64_t> end_tokens,
-                                const std::function<bool(std::int64_t)>& on_token,
-                                const MakeCaches& make_caches) const {
-  // A prompt is read in pieces, which bounds the scratch memory; the cut changes no bit.
-  constexpr Index most_tokens = 512;
-  const auto prompt_size = static_cast<Index>(prompt.size());
-  auto caches = make_caches(prompt_size + options.max_tokens);
-  heed::Workspace workspace(lm.workspace_size(cpu, caches, std::min(prompt_size, most_tokens)));
-  heed::Tensor<float, 2> logits({Index{1}, lm.vocabulary_size()});
+template <class NextLogits>
+Generated Generator::run(std::span<const std::int64_t> prompt, const GenerateOptions& options,
+                         const std::function<bool(std::int64_t)>& on_token, const NextLogits& next_logits) const {
+  heed::Tensor<float, 2> logits({Index{1}, vocabulary_size()});
   Sampler sampler(options.sampler);
   Generated result;
 
   auto start = std::chrono::steady_clock::now();
+  const auto prompt_size = static_cast<Index>(prompt.size());
   const heed::View<const std::int64_t, 2> ids(prompt.data(), {Index{1}, prompt_size});
   for (Index at = 0; at < prompt_size; at += most_tokens) {
-    const Index count = std::min(most_tokens, prompt_size - at);
-    lm.next_logits(cpu, ids.slice(1, at, count), caches, logits, workspace);
+    next_logits(ids.slice(1, at, std::min(most_tokens, prompt_size - at)), logits);
   }
   result.prompt_seconds = seconds_since(start);
 
@@ -96,13 +96,12 @@ Generated Generator::Model::run(const heed::Cpu& cpu, std::span<const std::int64
   while (static_cast<std::int64_t>(result.ids.size()) < options.max_tokens) {
     const std::int64_t token = sampler.next(logits.span());
     if (token < 0) throw std::runtime_error("the model's logits are not numbers");
-    result.stopped = options.stop && std::ranges::find(end_tokens, token) != end_tokens.end();
+    result.stopped = options.stop && std::ranges::find(end_tokens_, token) != end_tokens_.end();
     if (result.stopped) break;
     result.ids.push_back(token);
     if (!on_token(token)) break;
     if (static_cast<std::int64_t>(result.ids.size()) == options.max_tokens) break;
-    lm.next_logits(cpu, heed::View<const std::int64_t, 2>(&result.ids.back(), {Index{1}, Index{1}}), caches, logits,
-                   workspace);
+    next_logits(heed::View<const std::int64_t, 2>(&token, {Index{1}, Index{1}}), logits);
   }
   result.seconds = seconds_since(start);
   return result;
@@ -110,20 +109,27 @@ Generated Generator::Model::run(const heed::Cpu& cpu, std::span<const std::int64
 
 Generated Generator::generate(const heed::Cpu& cpu, std::span<const std::int64_t> prompt,
                               const GenerateOptions& options, const std::function<bool(std::int64_t)>& on_token) const {
+  const Index at_once = std::min(most_tokens, static_cast<Index>(prompt.size()));
+  if (model_->infini) {
+    InfiniModel::Stream stream(*model_->infini, cpu, at_once);
+    return run(prompt, options, on_token,
+               [&](const auto& ids, heed::View<float, 2> logits) { stream.next_logits(ids, logits); });
+  }
+  const heed::CausalLM<float>& lm = *model_->lm;
+  const auto with = [&](auto caches) {
+    heed::Workspace workspace(lm.workspace_size(cpu, caches, at_once));
+    return run(prompt, options, on_token, [&](const auto& ids, heed::View<float, 2> logits) {
+      lm.next_logits(cpu, ids, caches, logits, workspace);
+    });
+  };
+  const auto capacity = static_cast<Index>(prompt.size()) + static_cast<Index>(options.max_tokens);
   switch (options.cache) {
     case Cache::sliding:
-      return model_->run(cpu, prompt, options, end_tokens_, on_token, [&](Index) {
-        return model_->lm.make_caches<heed::SlidingKvCache<float>>(Index{1}, static_cast<Index>(options.window));
-      });
-    case Cache::int8:
-      return model_->run(cpu, prompt, options, end_tokens_, on_token, [&](Index capacity) {
-        return model_->lm.make_caches<heed::Int8KvCache<float>>(Index{1}, capacity);
-      });
+      return with(lm.make_caches<heed::SlidingKvCache<float>>(Index{1}, static_cast<Index>(options.window)));
+    case Cache::int8: return with(lm.make_caches<heed::Int8KvCache<float>>(Index{1}, capacity));
     case Cache::full: break;
   }
-  return model_->run(cpu, prompt, options, end_tokens_, on_token, [&](Index capacity) {
-    return model_->lm.make_caches<heed::StaticKvCache<float>>(Index{1}, capacity);
-  });
+  return with(lm.make_caches<heed::StaticKvCache<float>>(Index{1}, capacity));
 }
 
 }  // namespace generate

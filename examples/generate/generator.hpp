@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "heed/backend/cpu.hpp"
+#include "infini_options.hpp"
 #include "sampler.hpp"
 
 namespace generate {
@@ -22,7 +24,7 @@ enum class Cache {
 
 struct GenerateOptions {
   std::int64_t max_tokens = 128;
-  Cache cache = Cache::full;
+  Cache cache = Cache::full;   // without Infini-attention
   std::int64_t window = 1024;  // of Cache::sliding
   bool stop = true;            // at a token that the checkpoint says ends a text
   SamplerOptions sampler = {};
@@ -37,8 +39,9 @@ struct Generated {
 
 class Generator {
  public:
-  // From a folder with config.json and model.safetensors (or its shards). Errors: heed::Error, text::BadFile.
-  explicit Generator(const std::string& folder);
+  // From a folder with config.json and model.safetensors (or its shards); `infini`: with Infini-attention instead of a
+  // cache. Errors: heed::Error, text::BadFile.
+  explicit Generator(const std::string& folder, const std::optional<InfiniOptions>& infini = {});
   ~Generator();
 
   std::int64_t vocabulary_size() const;
@@ -51,6 +54,11 @@ class Generator {
                      const std::function<bool(std::int64_t)>& on_token) const;
 
  private:
+  // next_logits(ids, logits) reads tokens and says what comes after the last one.
+  template <class NextLogits>
+  Generated run(std::span<const std::int64_t> prompt, const GenerateOptions& options,
+                const std::function<bool(std::int64_t)>& on_token, const NextLogits& next_logits) const;
+
   struct Model;  // not here, so that what uses a generator need not compile one
   std::unique_ptr<const Model> model_;
   std::int64_t max_positions_ = 0;

@@ -32,7 +32,14 @@ struct Options {
   bool json = false;
   bool quiet = false;
   bool no_stop = false;
+  bool infini = false;
+  InfiniOptions infini_options;
   GenerateOptions generate;
+
+  bool prompt_given = false;
+  bool cache_given = false;
+  bool window_given = false;
+  bool segment_given = false;  // or the gate
 };
 
 // Something the user can mend; ends the program with a message and exit code 2.
@@ -40,9 +47,9 @@ struct BadInput : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-void check(const Options& options, bool prompt_given, bool window_given) {
+void check(const Options& options) {
   const SamplerOptions& sampler = options.generate.sampler;
-  if (prompt_given == !options.file.empty()) throw BadInput("give a prompt or --file FILE, one of them");
+  if (options.prompt_given == !options.file.empty()) throw BadInput("give a prompt or --file FILE, one of them");
   if (options.generate.max_tokens < 1) throw BadInput("--max-tokens must be at least 1");
   if (options.generate.max_tokens > 1'000'000'000) throw BadInput("--max-tokens must be at most 1,000,000,000");
   if (!(sampler.temperature >= 0 && std::isfinite(sampler.temperature))) {
@@ -54,7 +61,14 @@ void check(const Options& options, bool prompt_given, bool window_given) {
     throw BadInput("--top-k and --top-p need a --temperature above 0");
   }
   if (options.generate.window < 1) throw BadInput("--window must be at least 1");
-  if (window_given && options.generate.cache != Cache::sliding) throw BadInput("--window needs --cache sliding");
+  if (options.window_given && options.generate.cache != Cache::sliding)
+    throw BadInput("--window needs --cache sliding");
+  if (options.infini && options.cache_given) throw BadInput("--infini has no --cache: its state is of fixed size");
+  if (!options.infini && options.segment_given) throw BadInput("--segment and --gate need --infini");
+  if (options.infini_options.segment_length < 1) throw BadInput("--segment must be at least 1");
+  if (!(options.infini_options.gate >= 0 && options.infini_options.gate <= 1)) {
+    throw BadInput("--gate must be between 0 and 1");
+  }
   if (options.seed < 0) throw BadInput("--seed must not be negative");
   if (options.threads < 0 || options.threads > 1024) throw BadInput("--threads must be 1 to 1024, or 0 for all cores");
 }
@@ -82,7 +96,7 @@ std::string speed(std::size_t tokens, double seconds) {
 }
 
 int run(const Options& options) {
-  const Generator generator(options.folder);
+  const Generator generator(options.folder, options.infini ? std::optional(options.infini_options) : std::nullopt);
   std::optional<text::Tokenizer> tokenizer;
   const std::string tokenizer_file = options.folder + "/tokenizer.json";
   if (!options.ids && !std::filesystem::exists(tokenizer_file)) {
@@ -100,7 +114,7 @@ int run(const Options& options) {
     }
   }
   const std::int64_t total = static_cast<std::int64_t>(prompt.size()) + options.generate.max_tokens;
-  if (generator.max_positions() > 0 && total > generator.max_positions()) {
+  if (!options.infini && generator.max_positions() > 0 && total > generator.max_positions()) {
     throw BadInput("the prompt's " + std::to_string(prompt.size()) + " tokens and --max-tokens " +
                    std::to_string(options.generate.max_tokens) + " are more than the " +
                    std::to_string(generator.max_positions()) + " positions that the model was made for");
@@ -175,11 +189,21 @@ int main(int argc, char** argv) {
   app.add_option("--seed", options.seed, "Of the choices")->capture_default_str();
   const std::map<std::string, Cache> caches = {
       {"static", Cache::full}, {"sliding", Cache::sliding}, {"int8", Cache::int8}};
-  app.add_option("--cache", options.cache,
-                 "What is kept of the tokens so far: static all, sliding the last ones, int8 all as 8-bit codes")
-      ->check(CLI::IsMember({"static", "sliding", "int8"}))
-      ->capture_default_str();
+  auto* cache =
+      app.add_option("--cache", options.cache,
+                     "What is kept of the tokens so far: static all, sliding the last ones, int8 all as 8-bit codes")
+          ->check(CLI::IsMember({"static", "sliding", "int8"}))
+          ->capture_default_str();
   auto* window = app.add_option("--window", how.window, "Tokens that a sliding cache keeps")->capture_default_str();
+  app.add_flag(
+      "--infini", options.infini,
+      "Infini-attention instead of a cache: any length in constant memory. Without gates in the checkpoint the "
+      "memory counts nothing, and attention ends at segments");
+  auto* segment = app.add_option("--segment", options.infini_options.segment_length, "Tokens of a segment of --infini")
+                      ->capture_default_str();
+  auto* gate = app.add_option("--gate", options.infini_options.gate,
+                              "The memory's share where the checkpoint does not say, 0 to 1")
+                   ->capture_default_str();
   app.add_flag("--ids", options.ids, "The prompt is token ids, and token ids are printed");
   app.add_flag("--no-stop", options.no_stop, "Go on after tokens that end a text");
   app.add_option("--threads", options.threads, "0: all cores")->capture_default_str();
@@ -192,7 +216,11 @@ int main(int argc, char** argv) {
     how.cache = caches.at(options.cache);
     how.stop = !options.no_stop;
     how.sampler.seed = static_cast<std::uint64_t>(options.seed);
-    generate::check(options, prompt->count() > 0, window->count() > 0);
+    options.prompt_given = prompt->count() > 0;
+    options.cache_given = cache->count() > 0;
+    options.window_given = window->count() > 0;
+    options.segment_given = segment->count() + gate->count() > 0;
+    generate::check(options);
     return generate::run(options);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help

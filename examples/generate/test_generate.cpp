@@ -128,6 +128,29 @@ TEST_CASE("small checkpoints give the tokens that Transformers gave, with every 
   }
 }
 
+// In its first segment Infini-attention is plain causal attention, whatever the gates.
+TEST_CASE("with Infini-attention the recorded tokens come too, as long as they are in one segment") {
+  for (const std::string name : {"tiny_llama", "tiny_llama3_tied"}) {
+    CAPTURE(name);
+    const std::string at = HEED_GENERATE_MODELS + ("/" + name);
+    const auto file = heed::SafetensorsReader::open(at + ".safetensors");
+    const auto prompt = file.read_flat<std::int64_t>("input.input_ids");
+    const auto expected = file.read_flat<std::int64_t>("output.generated_ids");
+    const std::vector<std::int64_t> want(expected.span().begin(), expected.span().end());
+    const auto run = [&](const generate::InfiniOptions& infini) {
+      const Generator generator(at, infini);
+      return generator
+          .generate(heed::Cpu(), prompt.span(), {.max_tokens = 20, .stop = false}, [](std::int64_t) { return true; })
+          .ids;
+    };
+    for (const double gate : {0.0, 0.5, 1.0}) {
+      CHECK(run({.segment_length = 200, .gate = gate}) == want);
+    }
+    CHECK(run({.segment_length = 4, .gate = 0.5}) != want);
+    CHECK(run({.segment_length = 4, .gate = 0.5}) != run({.segment_length = 4, .gate = 0}));
+  }
+}
+
 TEST_CASE("a text ends where generation_config.json says so") {
   const std::string at = HEED_GENERATE_MODELS + std::string("/tiny_llama");
   const auto file = heed::SafetensorsReader::open(at + ".safetensors");
