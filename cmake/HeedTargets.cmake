@@ -2,7 +2,7 @@
 #
 #   heed::heed       heed/heed.hpp and everything it includes
 #   heed::eigen      headers that include Eigen (never in heed.hpp)
-#   heed::io         heed/io/*.hpp, which include nlohmann_json
+#   heed::io         heed/io/*.hpp and heed/models/*.hpp, which include nlohmann_json
 #   heed::openmp     heed/core/openmp_executor.hpp
 #   heed::tbb        heed/core/tbb_executor.hpp
 #   heed::compiled   heed/backend/compiled.hpp and its library (src/CMakeLists.txt), with HEED_BUILD_COMPILED

@@ -9,6 +9,8 @@
 #include "heed/cuda/device.hpp"
 #include "heed/cuda/kernels.hpp"
 #include "heed/ops/activations.hpp"
+#include "heed/ops/attention.hpp"
+#include "heed/ops/compressive_memory.hpp"
 #include "heed/ops/embedding.hpp"
 #include "heed/ops/gated_mix.hpp"
 #include "heed/ops/layer_norm.hpp"

@@ -26,7 +26,9 @@ class Executor;
 class Problem;
 
 struct Window;
-template <class T>
+template <class M, class Space = Host>
+class ScoreView;
+template <class T, class Space = Host>
 struct AttentionOptions;
 struct RopeOptions;
 struct InfiniAttentionOptions;
@@ -40,5 +42,6 @@ class Reference;
 class Simd;
 class Cpu;
 class EigenMap;
+class Compiled;
 
 }  // namespace heed::inline HEED_ABI

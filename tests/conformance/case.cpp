@@ -15,6 +15,7 @@ nlohmann::json parse(const std::string& key, std::string_view text) {
 Case::Case(const std::filesystem::path& path, bool is_float)
     : name_(path.stem().string()),
       group_(std::filesystem::absolute(path).parent_path().filename().string()),
+      folder_(path.parent_path()),
       file_(heed::SafetensorsReader::open(path.string())) {
   if (!is_case()) return;
   attributes_ = Attributes(parse("attributes", file_.metadata("attributes")));
@@ -29,6 +30,7 @@ Case::Case(const std::filesystem::path& path, bool is_float)
   const std::string_view counted = file_.metadata("compare");
   if (!counted.empty() &&
       counted != "outputs where input.valid is true; padded rows are stored as 0 and their grad_output is 0" &&
+      counted != "rows where input.attention_mask is 1 (padded rows are stored as 0)" &&
       counted != "outputs where input.attention_mask is 1 (padded rows are stored as 0, their grad_output is 0)") {
     throw CaseError("metadata compare is not known to this runner: " + std::string(counted));
   }

@@ -13,6 +13,12 @@
 
 namespace conformance {
 
+// The case needs what was not given; says what.
+class CaseSkipped : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 // How one tensor came out.
 struct Finding {
   std::string tensor;  // "output.lse", or "output.lse (token by token)"
@@ -31,6 +37,8 @@ class Case {
   // The file's name without its ending; the name of its folder.
   const std::string& name() const { return name_; }
   const std::string& group() const { return group_; }
+  // Where a model's files may lie beside the case.
+  const std::filesystem::path& folder() const { return folder_; }
   // The operation or layer, and whose conventions ("seed", "onnx", or none: heed's own).
   std::string op() const { return std::string(file_.metadata("op")); }
   std::string preset() const { return is_onnx() ? "onnx" : std::string(file_.metadata("preset")); }
@@ -123,6 +131,7 @@ class Case {
 
   std::string name_;
   std::string group_;
+  std::filesystem::path folder_;
   heed::SafetensorsReader file_;
   Attributes attributes_;
   double tolerance_ = 0;

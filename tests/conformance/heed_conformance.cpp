@@ -25,6 +25,9 @@ Adapter find_adapter(const std::string& op, const std::string& preset) {
       {{"InfiniAttention", ""}, run_infini_attention_layer},
       {{"InfiniAttention", "seed"}, run_seed_infini_attention},
       {{"MultiHeadSelfAttention", "seed"}, run_seed_multi_head_self_attention},
+      {{"causal_lm", ""}, run_causal_lm},
+      {{"bert_encoder", ""}, run_bert_encoder},
+      {{"sentence_embedding", ""}, run_sentence_embedding},
       {{"Attention", "onnx"}, run_onnx_attention},
       {{"LinearAttention", "onnx"}, run_onnx_linear_attention},
       {{"RotaryEmbedding", "onnx"}, run_onnx_rotary_embedding},
@@ -45,6 +48,7 @@ struct Verdict {
   Outcome outcome = Outcome::passed;
   std::string group;
   std::string text;
+  bool note = false;  // to be said although nothing failed
 };
 
 // The findings as one line: the worst tensor, and how many others are wrong.
@@ -120,6 +124,10 @@ Verdict run_case(const fs::path& path, const Setup& setup) {
   } catch (const heed::ShapeError& error) {
     if (!must_be_refused) return fail(error.what());
     verdict.text = "pass " + verdict.group + "/" + name + ": refused: " + error.what();
+  } catch (const CaseSkipped& reason) {
+    verdict.outcome = Outcome::skipped;
+    verdict.note = true;
+    verdict.text = "skip " + verdict.group + "/" + name + ": " + reason.what();
   } catch (const std::exception& error) {
     return fail(error.what());
   }
@@ -166,7 +174,7 @@ int run(const std::vector<std::string>& paths, const Setup& setup, bool verbose)
     const Verdict verdict = run_case(file, setup);
     groups[verdict.group].add(verdict.outcome);
     all.add(verdict.outcome);
-    if (verbose || verdict.outcome == Outcome::failed) std::printf("%s\n", verdict.text.c_str());
+    if (verbose || verdict.note || verdict.outcome == Outcome::failed) std::printf("%s\n", verdict.text.c_str());
   }
   for (const auto& [group, count] : groups) count.print(group + ": ");
   all.print("");
@@ -192,6 +200,8 @@ int main(int argc, char** argv) {
   app.add_option("--scalar", setup.scalar, "In which type; the case names the tolerance for each")
       ->check(CLI::IsMember({"double", "float"}))
       ->capture_default_str();
+  app.add_option("--weights", setup.weights, "The folder of the model whose weights the cases are without")
+      ->check(CLI::ExistingDirectory);
   app.add_flag("--verbose", verbose, "A line for passing cases, too, with every tensor's largest error");
   app.add_option("PATH", paths, "Case files, and folders of them")->required()->check(CLI::ExistingPath);
   try {

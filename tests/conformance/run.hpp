@@ -17,6 +17,7 @@ namespace conformance {
 struct Setup {
   std::string backend = "cpu";    // reference, simd, cpu, eigen, compiled
   std::string scalar = "double";  // double, float
+  std::string weights = {};       // a folder with the weights that cases say are not in them; or none
 };
 
 // An adapter: reads the case, runs heed on it, checks what comes out. Throws what heed throws, and CaseError.
@@ -39,6 +40,9 @@ void run_seed_infini_attention(Case& test, const Setup& setup);
 void run_seed_multi_head_self_attention(Case& test, const Setup& setup);
 void run_attention_layer(Case& test, const Setup& setup);
 void run_bert_attention(Case& test, const Setup& setup);
+void run_causal_lm(Case& test, const Setup& setup);
+void run_bert_encoder(Case& test, const Setup& setup);
+void run_sentence_embedding(Case& test, const Setup& setup);
 void run_onnx_attention(Case& test, const Setup& setup);
 void run_onnx_linear_attention(Case& test, const Setup& setup);
 void run_onnx_rotary_embedding(Case& test, const Setup& setup);

@@ -40,6 +40,28 @@ using ViewOn = View<T, Rank, space_of<B>>;
 template <class B>
 using WorkspaceOn = BasicWorkspace<space_of<B>>;
 
+// A tensor of zeros in the backend's memory. Allocates.
+template <class B, class T, int Rank>
+using TensorOn = Tensor<T, Rank, space_of<B>>;
+template <class T, class B, int Rank>
+TensorOn<B, T, Rank> make_tensor(const B& backend, const Index (&extents)[Rank]) {
+  if constexpr (HostBackend<B>) {
+    return Tensor<T, Rank>(extents);
+  } else {
+    return TensorOn<B, T, Rank>(backend, extents);
+  }
+}
+
+// Scratch in the backend's memory. Allocates.
+template <class B>
+WorkspaceOn<B> make_workspace(const B& backend, std::size_t bytes) {
+  if constexpr (HostBackend<B>) {
+    return WorkspaceOn<B>(bytes);
+  } else {
+    return backend.make_workspace(bytes);
+  }
+}
+
 // A tensor that a layer keeps, in the backend's memory: itself, or a copy that is waited for.
 template <HostBackend B, class T, int Rank>
 Tensor<T, Rank> move_to(const B&, Tensor<T, Rank>&& tensor) {

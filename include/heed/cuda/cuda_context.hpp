@@ -122,6 +122,12 @@ class CudaContext {
 
   static __device__ float exp(float x) { return ::expf(x); }
   static __device__ float exp2(float x) { return ::exp2f(x); }
+  static __device__ float fast_exp2(float x) {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+  }
+  static __device__ float max(float a, float b) { return ::fmaxf(a, b); }
   static __device__ float log(float x) { return ::logf(x); }
   static __device__ float tanh(float x) { return ::tanhf(x); }
   static __device__ float erf(float x) { return ::erff(x); }

@@ -83,6 +83,9 @@ class HostContext {
   static A exp2(A x) noexcept {
     return std::exp2(x);
   }
+  static float fast_exp2(float x) noexcept { return std::exp2(x); }  // to 2^-22, and 0 for what is not normal
+  // The larger one, or the one that is not NaN.
+  static float max(float a, float b) noexcept { return std::fmax(a, b); }
   template <class A>
   static A log(A x) noexcept {
     return std::log(x);

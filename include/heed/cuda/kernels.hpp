@@ -2,6 +2,8 @@
 #pragma once
 
 #include "heed/cuda/kernels/activations.hpp"
+#include "heed/cuda/kernels/attention.hpp"
+#include "heed/cuda/kernels/compressive_memory.hpp"
 #include "heed/cuda/kernels/embedding.hpp"
 #include "heed/cuda/kernels/gated_mix.hpp"
 #include "heed/cuda/kernels/linear.hpp"

@@ -17,10 +17,6 @@ namespace impl {
 // different compiler flags.
 template <class T>
 struct JsonAllocator : std::allocator<T> {
-  template <class U>
-  struct rebind {
-    using other = JsonAllocator<U>;
-  };
   JsonAllocator() noexcept = default;
   template <class U>
   JsonAllocator(const JsonAllocator<U>&) noexcept {}

@@ -22,26 +22,26 @@ struct AttentionSequence {
   Index first_key;                        // the oldest one that a cache keeps, else 0
   Index end_key;
 
-  HEED_INLINE Index queries() const noexcept { return query.extent(0); }
-  HEED_INLINE Index keys() const noexcept { return end_key; }
+  HEED_ANYWHERE Index queries() const noexcept { return query.extent(0); }
+  HEED_ANYWHERE Index keys() const noexcept { return end_key; }
 };
 
 // A checked call of ops::attention, or of ops::attention_varlen: then the batch axis is 1, the second axis holds all
 // sequences one after the other, and cu_seqlens say where each begins.
-template <class T>
+template <class T, class Space = Host>
 struct AttentionArguments {
-  View<const T, 4> query;  // [B, T, H, D]
-  KeyValues<T> keys;       // of the batch; without lengths each row has all slots
-  View<T, 4> out;          // [B, T, H, Dv]
-  AttentionOptions<T> options;
-  View<const std::int64_t, 1> cu_seqlens_q;  // [sequences + 1], or absent
-  View<const std::int64_t, 1> cu_seqlens_k;
+  View<const T, 4, Space> query;  // [B, T, H, D]
+  KeyValues<T, Space> keys;       // of the batch; without lengths each row has all slots
+  View<T, 4, Space> out;          // [B, T, H, Dv]
+  AttentionOptions<T, Space> options;
+  View<const std::int64_t, 1, Space> cu_seqlens_q;  // [sequences + 1], or absent
+  View<const std::int64_t, 1, Space> cu_seqlens_k;
   AttentionExtents extents;  // batch is the number of sequences; queries and keys are those of the longest one
 
-  HEED_INLINE Index group_size() const noexcept { return extents.num_heads / extents.num_kv_heads; }
-  HEED_INLINE accumulator_t<T> scale() const noexcept { return options.scale.value(extents.head_dim); }
+  HEED_ANYWHERE Index group_size() const noexcept { return extents.num_heads / extents.num_kv_heads; }
+  HEED_ANYWHERE accumulator_t<T> scale() const noexcept { return options.scale.value(extents.head_dim); }
 
-  HEED_INLINE AttentionSequence<T> sequence(Index batch) const noexcept {
+  HEED_ANYWHERE AttentionSequence<T> sequence(Index batch) const noexcept {
     const bool packed = cu_seqlens_q.present();
     const Index row = packed ? 0 : batch;
     const Index first_query = packed ? static_cast<Index>(cu_seqlens_q(batch)) : 0;
@@ -77,8 +77,8 @@ namespace heed::inline HEED_ABI::impl {
 // The keys that query t of a sequence may attend as far as order decides: those that exist, Causal, Window and the
 // modifier's keys(). A mask or bias may take more away.
 template <class T, class Modifier>
-KeyRange attended_keys(const AttentionSequence<T>& sequence, const AttentionOptions<T>& options,
-                       const Modifier& modifier, Index head, Index t) noexcept {
+HEED_ANYWHERE KeyRange attended_keys(const AttentionSequence<T>& sequence, const AttentionOptions<T>& options,
+                                     const Modifier& modifier, Index head, Index t) noexcept {
   const Index position = sequence.offset + t;
   const Window window = options.window;
   Index begin = sequence.first_key;
@@ -98,7 +98,7 @@ KeyRange attended_keys(const AttentionSequence<T>& sequence, const AttentionOpti
 // Which attention weights dropout drops: a pure function of seed, batch, head and the positions of query and key.
 class Dropout {
  public:
-  Dropout(double probability, std::uint64_t seed, Index batch, Index head, Index query) noexcept
+  HEED_ANYWHERE Dropout(double probability, std::uint64_t seed, Index batch, Index head, Index query) noexcept
       : seed_(seed),
         threshold_(static_cast<std::uint64_t>(std::ceil(probability * 0x1p32))),
         counter_{{0, static_cast<std::uint32_t>(query), static_cast<std::uint32_t>(head),
@@ -107,7 +107,7 @@ class Dropout {
   // Multiplies the weights of keys first … first + count − 1, which lie `stride` apart, by 0 or by scale = 1 / (1 −
   // probability); NaN stays NaN.
   template <class A>
-  void apply(A* weights, Index stride, Index first, Index count, A scale) noexcept {
+  HEED_ANYWHERE void apply(A* weights, Index stride, Index first, Index count, A scale) noexcept {
     RandomWords words;
     for (Index i = 0; i < count; ++i) {
       const Index key = first + i;

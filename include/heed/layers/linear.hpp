@@ -59,10 +59,10 @@ namespace heed::inline HEED_ABI {
 namespace impl {
 
 // In this namespace also because shared_ptr's code for it must not be shared by units with other flags.
-template <class T>
+template <class T, class Space>
 struct LinearData {
-  PackedWeight<T> weight;
-  Tensor<T, 1> bias;
+  PackedWeight<T, Space> weight;
+  Tensor<T, 1, Space> bias;
 };
 
 }  // namespace impl
@@ -88,11 +88,11 @@ template <Scalar T>
 template <Scalar T, Backend B = Cpu>
 class Linear {
  public:
-  // Copies the weights. Allocates. Errors: ShapeError.
+  // Copies the weights, which are in the host's memory (to a device: and waits). Allocates. Errors: ShapeError.
   explicit Linear(const LinearWeightsView<T>& weights, const B& backend = B()) {
     raise_if(check_linear_weights("Linear", weights));
-    data_ = std::make_shared<const impl::LinearData<T>>(
-        impl::LinearData<T>{ops::pack_weight<T>(backend, weights.weight), Tensor<T, 1>(weights.bias)});
+    data_ = std::make_shared<const Data>(
+        Data{ops::pack_weight<T>(backend, weights.weight), move_to(backend, Tensor<T, 1>(weights.bias))});
   }
 
   Index in_features() const noexcept { return data_->weight.panels.in_features; }
@@ -101,7 +101,7 @@ class Linear {
 
   // What is wrong with the arguments of forward().
   template <int Rank>
-  [[nodiscard]] Problem check_forward(View<const T, Rank> x, View<T, Rank> out) const noexcept {
+  [[nodiscard]] Problem check_forward(ViewOn<B, const T, Rank> x, ViewOn<B, T, Rank> out) const noexcept {
     const char* door = "Linear::forward";
     return first_problem(check_rows(door, "x", x, "in features", in_features()),
                          check_rows_like(door, "out", out, x, "out features", out_features()),
@@ -115,22 +115,22 @@ class Linear {
   //
   // Allocates nothing. Errors: ShapeError.
   template <class Out>
-  void forward(const B& backend, View<const T, std::remove_cvref_t<Out>::rank()> x, Out&& out) const {
-    const auto y = output_view(out);
+  void forward(const B& backend, ViewOn<B, const T, std::remove_cvref_t<Out>::rank()> x, Out&& out) const {
+    const auto y = output_on(backend, out);
     raise_if(check_forward(x, y));
     ops::linear(backend, x, data_->weight, data_->bias.view(), y);
   }
 
   // The same into a new tensor. Allocates the result.
   template <class In>
-  Tensor<T, In::rank()> forward(const B& backend, const In& x) const {
+  TensorOn<B, T, In::rank()> forward(const B& backend, const In& x) const {
     constexpr int rank = In::rank();
-    const View<const T, rank> input(x);
+    const ViewOn<B, const T, rank> input(x);
     raise_if(check_rows("Linear::forward", "x", input, "in features", in_features()));
     Index extents[rank];
     for (int axis = 0; axis < rank; ++axis) extents[axis] = input.extent(axis);
     extents[rank - 1] = out_features();
-    Tensor<T, rank> out(extents);
+    auto out = make_tensor<T>(backend, extents);
     forward(backend, input, out);
     return out;
   }
@@ -148,7 +148,8 @@ class Linear {
   }
 
  private:
-  std::shared_ptr<const impl::LinearData<T>> data_;
+  using Data = impl::LinearData<T, space_of<B>>;
+  std::shared_ptr<const Data> data_;
 };
 
 }  // namespace heed::inline HEED_ABI

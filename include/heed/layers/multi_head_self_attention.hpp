@@ -18,13 +18,13 @@ struct MultiHeadSelfAttentionOptions {
 };
 
 // What a call may come with. Masks broadcast to [batch, heads, seq, seq].
-template <class T>
+template <class T, class Space = Host>
 struct MultiHeadSelfAttentionCall {
-  ScoreView<bool> mask = {};              // true = attend; padding: [batch, 1, 1, seq]
-  ScoreView<accumulator_t<T>> bias = {};  // added to the scores; −inf = do not attend
-  bool training = false;                  // true: dropout
-  std::uint64_t dropout_seed = 0;         // another one for every training step
-  View<T, 4> weights = {};                // out [batch, heads, seq, seq]: after softmax and dropout
+  ScoreView<bool, Space> mask = {};              // true = attend; padding: [batch, 1, 1, seq]
+  ScoreView<accumulator_t<T>, Space> bias = {};  // added to the scores; −inf = do not attend
+  bool training = false;                         // true: dropout
+  std::uint64_t dropout_seed = 0;                // another one for every training step
+  View<T, 4, Space> weights = {};                // out [batch, heads, seq, seq]: after softmax and dropout
 };
 
 }  // namespace heed
@@ -82,7 +82,7 @@ template <Scalar T, HeadLayout Heads = HeadLayout{}, Backend B = Cpu>
 class MultiHeadSelfAttention {
  public:
   using A = accumulator_t<T>;
-  using Call = MultiHeadSelfAttentionCall<T>;
+  using Call = MultiHeadSelfAttentionCall<T, space_of<B>>;
 
   // Copies the weights. `heads` gives num_heads where it is dynamic in the type. Allocates. Errors: ShapeError,
   // OptionError.
@@ -90,7 +90,7 @@ class MultiHeadSelfAttention {
                                   const MultiHeadSelfAttentionOptions& options = {}, const HeadLayout& heads = Heads,
                                   const B& backend = B())
       : options_(options), projections_(name, weights, resolved(weights, heads), backend) {
-    raise_if(impl::check_attention_options<T>(name, attention_options({.training = true}), extents(0, 0)));
+    raise_if(impl::check_attention_options<T>(name, for_check(attention_options({.training = true})), extents(0, 0)));
   }
 
   Index hidden_size() const noexcept { return projections_.hidden_size(); }
@@ -99,14 +99,14 @@ class MultiHeadSelfAttention {
 
   // Bytes that calls of up to `batch` rows of up to `tokens` tokens take; monotone in both.
   std::size_t workspace_size(const B& backend, Index batch, Index tokens) const noexcept {
-    Workspace measured = Workspace::measuring();
+    auto measured = WorkspaceOn<B>::measuring();
     take(measured, batch, tokens);
     return measured.size_needed() + ops::attention_workspace_size<T>(backend, extents(batch, tokens));
   }
 
   // What is wrong with the arguments of forward().
-  [[nodiscard]] Problem check_forward(const B& backend, View<const T, 3> x, View<T, 3> out, const Workspace& workspace,
-                                      const Call& call = {}) const noexcept {
+  [[nodiscard]] Problem check_forward(const B& backend, ViewOn<B, const T, 3> x, ViewOn<B, T, 3> out,
+                                      const WorkspaceOn<B>& workspace, const Call& call = {}) const noexcept {
     const char* door = "MultiHeadSelfAttention::forward";
     const Axis batch{"batch", x.extent(0)};
     const Axis seq{"seq", x.extent(1)};
@@ -115,7 +115,7 @@ class MultiHeadSelfAttention {
     return first_problem(
         check_input(door, "x", x, {{"batch", any}, {"seq", any}, hidden}),
         check_output(door, "out", out, {batch, seq, hidden}), check_in_place(door, out, x, "x"),
-        impl::check_attention_options<T>(door, attention_options(call), extents(batch.extent, seq.extent)),
+        impl::check_attention_options<T>(door, for_check(attention_options(call)), extents(batch.extent, seq.extent)),
         call.weights.present()
             ? check_output(door, "weights", call.weights, {batch, {"heads", heads().num_heads}, seq, keys})
             : Problem(),
@@ -133,16 +133,17 @@ class MultiHeadSelfAttention {
   // Past the checks it allocates nothing and throws nothing. Numerics: as ops::linear and ops::attention. Errors:
   // ShapeError, WorkspaceError, before anything is written.
   template <class Out>
-  void forward(const B& backend, View<const T, 3> x, Out&& out, Workspace& workspace, const Call& call = {}) const {
-    const View<T, 3> to = output_view(out);
+  void forward(const B& backend, ViewOn<B, const T, 3> x, Out&& out, WorkspaceOn<B>& workspace,
+               const Call& call = {}) const {
+    const ViewOn<B, T, 3> to = output_on(backend, out);
     raise_if(check_forward(backend, x, to, workspace, call));
     if (x.extent(0) * x.extent(1) > 0) run(backend, x, to, workspace, call);
   }
 
   // The same into a new tensor. Allocates it and the workspace.
-  Tensor<T, 3> forward(const B& backend, View<const T, 3> x, const Call& call = {}) const {
-    Tensor<T, 3> out({x.extent(0), x.extent(1), hidden_size()});
-    Workspace workspace(workspace_size(backend, x.extent(0), x.extent(1)));
+  TensorOn<B, T, 3> forward(const B& backend, ViewOn<B, const T, 3> x, const Call& call = {}) const {
+    auto out = make_tensor<T>(backend, {x.extent(0), x.extent(1), hidden_size()});
+    auto workspace = make_workspace(backend, workspace_size(backend, x.extent(0), x.extent(1)));
     forward(backend, x, out, workspace, call);
     return out;
   }
@@ -170,7 +171,7 @@ class MultiHeadSelfAttention {
     return {batch, tokens, tokens, heads().num_heads, heads().num_heads, heads().head_dim, heads().head_dim};
   }
 
-  AttentionOptions<T> attention_options(const Call& call) const noexcept {
+  AttentionOptions<T, space_of<B>> attention_options(const Call& call) const noexcept {
     return {.scale = impl::score_scale<A>(options_.scale, heads().head_dim),
             .mask = call.mask,
             .bias = call.bias,
@@ -180,17 +181,17 @@ class MultiHeadSelfAttention {
   }
 
   struct Buffers {
-    View<T, 3> projected;  // queries, keys and values
-    View<T, 4> context;    // [B, T, H, D]
+    ViewOn<B, T, 3> projected;  // queries, keys and values
+    ViewOn<B, T, 4> context;    // [B, T, H, D]
   };
-  Buffers take(Workspace& workspace, Index batch, Index tokens) const noexcept {
-    const View<T, 3> projected = projections_.take(workspace, batch, tokens);
-    return {projected, workspace.take<T>({batch, tokens, heads().num_heads, heads().head_dim})};
+  Buffers take(WorkspaceOn<B>& workspace, Index batch, Index tokens) const noexcept {
+    const ViewOn<B, T, 3> projected = projections_.take(workspace, batch, tokens);
+    return {projected, workspace.template take<T>({batch, tokens, heads().num_heads, heads().head_dim})};
   }
 
-  void run(const B& backend, View<const T, 3> x, View<T, 3> out, Workspace& workspace,
-           const Call& call) const noexcept {
-    const Workspace::Frame frame(workspace);
+  void run(const B& backend, ViewOn<B, const T, 3> x, ViewOn<B, T, 3> out, WorkspaceOn<B>& workspace,
+           const Call& call) const noexcept(HostBackend<B>) {
+    const typename WorkspaceOn<B>::Frame frame(workspace);
     const Buffers buffers = take(workspace, x.extent(0), x.extent(1));
     projections_.project(backend, x, buffers.projected);
     const auto [query, key, value] = projections_.split(buffers.projected);

@@ -142,11 +142,11 @@ struct ProjectionWeights {
 };
 
 // A call's projected heads: views of one buffer.
-template <Scalar T>
+template <Scalar T, class Space = Host>
 struct ProjectedHeads {
-  View<T, 4> query = {};  // [B, T, H, D]
-  View<T, 4> key = {};    // [B, T, K, D]
-  View<T, 4> value = {};  // [B, T, K, Dv]
+  View<T, 4, Space> query = {};  // [B, T, H, D]
+  View<T, 4, Space> key = {};    // [B, T, K, D]
+  View<T, 4, Space> value = {};  // [B, T, K, Dv]
 };
 
 }  // namespace heed
@@ -205,17 +205,17 @@ class Projections {
   Index weight_bytes() const noexcept { return input_.weight_bytes() + output_.weight_bytes(); }
 
   // Room for the projected heads of a call: [B, T, H · D + K · (D + Dv)].
-  View<T, 3> take(Workspace& workspace, Index batch, Index length) const noexcept {
-    return workspace.take<T>({batch, length, input_.out_features()});
+  ViewOn<B, T, 3> take(WorkspaceOn<B>& workspace, Index batch, Index length) const noexcept {
+    return workspace.template take<T>({batch, length, input_.out_features()});
   }
 
   // x [B, T, E] -> buffer.
-  void project(const B& backend, View<const T, 3> x, View<T, 3> buffer) const noexcept {
+  void project(const B& backend, ViewOn<B, const T, 3> x, ViewOn<B, T, 3> buffer) const noexcept(HostBackend<B>) {
     input_.forward(backend, x, buffer);
   }
 
   // The heads in a buffer.
-  ProjectedHeads<T> split(View<T, 3> buffer) const noexcept {
+  ProjectedHeads<T, space_of<B>> split(ViewOn<B, T, 3> buffer) const noexcept {
     const HeadLayout& l = layout_;
     const Index query = l.num_heads * l.head_dim;
     const Index key = l.num_kv_heads * l.head_dim;
@@ -226,7 +226,7 @@ class Projections {
   }
 
   // context [B, T, H, Dv], a token's heads next to each other -> out [B, T, E].
-  void output(const B& backend, View<const T, 4> context, View<T, 3> out) const noexcept {
+  void output(const B& backend, ViewOn<B, const T, 4> context, ViewOn<B, T, 3> out) const noexcept(HostBackend<B>) {
     output_.forward(backend, context.merge_last(), out);
   }
 

@@ -37,6 +37,7 @@ namespace heed::inline HEED_ABI {
 template <Scalar T, Backend B = Cpu>
 class BertEncoder {
  public:
+  using value_type = T;
   using Call = BertEncoderCall;
 
   // Reads config.json and model.safetensors, or the files that model.safetensors.index.json lists. Allocates. Errors:
@@ -55,6 +56,8 @@ class BertEncoder {
   Index hidden_size() const noexcept { return data_->words.extent(1); }
   Index vocabulary_size() const noexcept { return data_->words.extent(0); }
   Index num_layers() const noexcept { return static_cast<Index>(data_->blocks.size()); }
+  // One of the layers.
+  const EncoderBlock<T, B>& block(Index layer) const noexcept { return data_->blocks[static_cast<std::size_t>(layer)]; }
   // The longest sequence that there are position embeddings for.
   Index max_tokens() const noexcept { return data_->positions.extent(0); }
 
@@ -82,10 +85,11 @@ class BertEncoder {
   template <class Out>
   void forward(const B& backend, View<const std::int64_t, 2> ids, Out&& out, Workspace& workspace,
                const Call& call = {}) const {
+    const char* door = "BertEncoder::forward";
     const View<T, 3> to = output_view(out);
     const Axis batch{"batch", ids.extent(0)};
     raise_if(
-        first_problem(check_call(backend, ids, workspace, call),
+        first_problem(check_call(door, backend, ids, workspace, call),
                       check_output(door, "out", to, {batch, {"seq", ids.extent(1)}, {"hidden size", hidden_size()}})));
     if (to.empty()) return;
     const Workspace::Frame frame(workspace);
@@ -117,8 +121,9 @@ class BertEncoder {
   template <class Out>
   void embed(const B& backend, View<const std::int64_t, 2> ids, Out&& out, Workspace& workspace,
              const Call& call = {}) const {
+    const char* door = "BertEncoder::embed";
     const View<T, 2> to = output_view(out);
-    raise_if(first_problem(check_call(backend, ids, workspace, call),
+    raise_if(first_problem(check_call(door, backend, ids, workspace, call),
                            check_output(door, "out", to, {{"batch", ids.extent(0)}, {"hidden size", hidden_size()}})));
     if (to.empty()) return;
     const Workspace::Frame frame(workspace);
@@ -155,7 +160,6 @@ class BertEncoder {
 
  private:
   using A = accumulator_t<T>;
-  static constexpr const char* door = "BertEncoder::forward";
 
   struct Data {
     Tensor<T, 2> words;        // [vocabulary, hidden size]
@@ -193,7 +197,7 @@ class BertEncoder {
 
   static PresentTokens present(const Call& call) noexcept { return {call.valid, {}}; }
 
-  Problem check_call(const B& backend, View<const std::int64_t, 2> ids, const Workspace& workspace,
+  Problem check_call(const char* door, const B& backend, View<const std::int64_t, 2> ids, const Workspace& workspace,
                      const Call& call) const noexcept {
     const Axis batch{"batch", ids.extent(0)};
     const Axis seq{"seq", ids.extent(1)};
@@ -201,12 +205,12 @@ class BertEncoder {
     if (!problem && call.valid.present()) problem = check_input(door, "valid", call.valid, {batch, seq});
     if (!problem && call.token_types.present())
       problem = check_input(door, "token_types", call.token_types, {batch, seq});
-    for (Index b = 0; b < ids.extent(0) && !problem; ++b) problem = check_row(ids, call, b);
+    for (Index b = 0; b < ids.extent(0) && !problem; ++b) problem = check_row(door, ids, call, b);
     if (!problem) problem = check_workspace(door, workspace, workspace_size(backend, batch.extent, seq.extent));
     return problem;
   }
 
-  Problem check_row(View<const std::int64_t, 2> ids, const Call& call, Index row) const noexcept {
+  Problem check_row(const char* door, View<const std::int64_t, 2> ids, const Call& call, Index row) const noexcept {
     const auto check_number = [&](const char* tensor, View<const std::int64_t, 2> numbers, Index t,
                                   Index end) noexcept {
       const auto number = static_cast<Index>(numbers(row, t));

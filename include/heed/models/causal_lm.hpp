@@ -1,6 +1,7 @@
 // CausalLM: decoders of the Llama family as published weights describe them, from token ids to logits.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -36,6 +37,7 @@ namespace heed::inline HEED_ABI {
 template <Scalar T, Backend B = Cpu>
 class CausalLM {
  public:
+  using value_type = T;
   using Call = CausalLMCall;
 
   // Reads config.json and model.safetensors, or the files that model.safetensors.index.json lists. Allocates. Errors:
@@ -220,15 +222,33 @@ class CausalLM {
           .append(" layers, got ")
           .append(caches.num_layers());
     }
-    const View<T, 3> x = like(ids, nullptr);
-    Workspace measured = Workspace::measuring();
-    take(measured, ids.extent(0), ids.extent(1));
+    Index keys = 0;
     for (Index layer = 0; layer < num_layers(); ++layer) {
-      const auto& attention = block(layer).attention();
-      const Problem problem = attention.check_forward(backend, x, caches[layer], x, workspace, attention_call(call));
+      const Cache& cache = caches[layer];
+      const KvCacheLayout layout = block(layer).attention().cache_layout();
+      Problem problem = check_kv_cache(door, cache.layout(), cache.batch(), layout, ids.extent(0));
+      if (!problem) problem = cache.check_append((std::min)(ids.extent(1), cache.append_limit()), {call.valid, {}});
       if (problem) return problem;
+      keys = (std::max)(keys, cache.key_values().most_keys(longest_after(cache, ids, call)));
     }
-    return check_workspace(door, workspace, workspace_size(backend, caches, ids.extent(1)));
+    Problem problem = check_workspace(door, workspace, workspace_size(backend, ids.extent(0), ids.extent(1), keys));
+    const View<T, 3> x = like(ids, nullptr);
+    for (Index layer = 0; layer < num_layers() && !problem; ++layer) {
+      const auto& attention = block(layer).attention();
+      problem = attention.check_forward(backend, x, caches[layer], x, workspace, attention_call(call));
+    }
+    return problem;
+  }
+
+  // The longest row of a cache after the call.
+  template <class Cache>
+  static Index longest_after(const Cache& cache, View<const std::int64_t, 2> ids, const Call& call) noexcept {
+    const PresentTokens present{call.valid, {}};
+    Index longest = 0;
+    for (Index b = 0; b < ids.extent(0); ++b) {
+      longest = (std::max)(longest, static_cast<Index>(cache.lengths()(b)) + present.count(b, ids.extent(1)));
+    }
+    return longest;
   }
 
   static typename DecoderBlock<T, B>::Call attention_call(const Call& call) noexcept {

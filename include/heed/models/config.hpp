@@ -159,19 +159,22 @@ class ModelConfig {
   // The same from a text in memory, which may die afterwards.
   static ModelConfig from_text(std::string_view text) { return from_bytes(std::as_bytes(std::span(text))); }
   static ModelConfig from_bytes(std::span<const std::byte> text) {
-    ModelConfig config;
-    raise_if(impl::parse_json_object("ModelConfig", file_name, text, config.object_));
-    return config;
+    Json object;
+    raise_if(impl::parse_json_object("ModelConfig", file_name, text, object));
+    return ModelConfig(std::move(object));
   }
 
   // The family: "llama", "bert", ….
   std::string_view model_type() const { return reader().text("model_type"); }
   // Of all members; the config must live longer.
-  ConfigReader reader() const { return {object_, file_name, ""}; }
+  ConfigReader reader() const { return {*object_, file_name, ""}; }
 
  private:
   static constexpr const char* file_name = "config.json";
-  Json object_;
+
+  explicit ModelConfig(Json object) : object_(std::make_shared<const Json>(std::move(object))) {}
+
+  std::shared_ptr<const Json> object_;  // shared by copies
 };
 
 }  // namespace heed::inline HEED_ABI

@@ -42,14 +42,17 @@ std::size_t attention_workspace_size(const B& backend, const AttentionExtents& l
 // Milakov and Gimelshein 2018; tiles: Dao et al. 2022 (FlashAttention).
 template <Backend B, class Out, class Modifier = NoModifier>
 requires ScoreModifier<Modifier, accumulator_t<scalar_t<Out>>>
-void attention(const B& backend, View<const scalar_t<Out>, 4> query, View<const scalar_t<Out>, 4> key,
-               View<const scalar_t<Out>, 4> value, Out&& out, const AttentionOptions<scalar_t<Out>>& options,
-               Workspace& workspace, const Modifier& modifier = {}) {
+void attention(const B& backend, ViewOn<B, const scalar_t<Out>, 4> query, ViewOn<B, const scalar_t<Out>, 4> key,
+               ViewOn<B, const scalar_t<Out>, 4> value, Out&& out,
+               const AttentionOptions<scalar_t<Out>, space_of<B>>& options, WorkspaceOn<B>& workspace,
+               const Modifier& modifier = {}) {
   using T = scalar_t<Out>;
-  const View<T, 4> to = output_view(out);
-  raise_if(check_attention<T>(query, key, value, to, options));
-  const KeyValues<T> keys{{key, {}, {}}, {value, {}, {}}, options.key_lengths, {}, {}, 0};
-  const AttentionArguments<T> arguments{query, keys, to, options, {}, {}, impl::extents_of(query, key, value)};
+  const ViewOn<B, T, 4> to = output_on(backend, out);
+  raise_if(check_attention<T>(for_check(query), for_check(key), for_check(value), for_check(to), for_check(options),
+                              impl::numbers_of<B>));
+  const KeyValues<T, space_of<B>> keys{{key, {}, {}}, {value, {}, {}}, options.key_lengths, {}, {}, 0};
+  const AttentionArguments<T, space_of<B>> arguments{
+      query, keys, to, options, {}, {}, impl::extents_of(query, key, value)};
   raise_if(check_workspace("attention", workspace, attention_workspace_size<T>(backend, arguments.extents)));
   if (query.extent(0) * query.extent(1) * query.extent(2) == 0) return;
   attention_kernel(backend, arguments, modifier, workspace);
@@ -58,23 +61,24 @@ void attention(const B& backend, View<const scalar_t<Out>, 4> query, View<const 
 // The same; allocates its workspace.
 template <Backend B, class Out, class Modifier = NoModifier>
 requires ScoreModifier<Modifier, accumulator_t<scalar_t<Out>>>
-void attention(const B& backend, View<const scalar_t<Out>, 4> query, View<const scalar_t<Out>, 4> key,
-               View<const scalar_t<Out>, 4> value, Out&& out, const AttentionOptions<scalar_t<Out>>& options = {},
-               const Modifier& modifier = {}) {
+void attention(const B& backend, ViewOn<B, const scalar_t<Out>, 4> query, ViewOn<B, const scalar_t<Out>, 4> key,
+               ViewOn<B, const scalar_t<Out>, 4> value, Out&& out,
+               const AttentionOptions<scalar_t<Out>, space_of<B>>& options = {}, const Modifier& modifier = {}) {
   using T = scalar_t<Out>;
-  raise_if(check_attention<T>(query, key, value, output_view(out), options));
-  Workspace workspace(attention_workspace_size<T>(backend, impl::extents_of(query, key, value)));
+  raise_if(check_attention<T>(for_check(query), for_check(key), for_check(value), for_check(output_on(backend, out)),
+                              for_check(options), impl::numbers_of<B>));
+  auto workspace = make_workspace(backend, attention_workspace_size<T>(backend, impl::extents_of(query, key, value)));
   attention(backend, query, key, value, out, options, workspace, modifier);
 }
 
 // The same; allocates its workspace and the result.
-template <Backend B, class Query, class Modifier = NoModifier>
+template <HostBackend B, class Query, class Modifier = NoModifier>
 requires ScoreModifier<Modifier, accumulator_t<scalar_t<Query>>> Tensor < scalar_t<Query>,
-4 > attention(const B& backend, const Query& query, View<const scalar_t<Query>, 4> key,
-              View<const scalar_t<Query>, 4> value, const AttentionOptions<scalar_t<Query>>& options = {},
+4 > attention(const B& backend, const Query& query, ViewOn<B, const scalar_t<Query>, 4> key,
+              ViewOn<B, const scalar_t<Query>, 4> value, const AttentionOptions<scalar_t<Query>>& options = {},
               const Modifier& modifier = {}) {
   using T = scalar_t<Query>;
-  const View<const T, 4> q = query;
+  const ViewOn<B, const T, 4> q = query;
   Tensor<T, 4> out({q.extent(0), q.extent(1), q.extent(2), value.extent(3)});
   attention(backend, q, key, value, out, options, modifier);
   return out;
@@ -93,12 +97,15 @@ requires ScoreModifier<Modifier, accumulator_t<scalar_t<Query>>> Tensor < scalar
 // Otherwise as above.
 template <Backend B, class Out, class Modifier = NoModifier>
 requires ScoreModifier<Modifier, accumulator_t<scalar_t<Out>>>
-void attention(const B& backend, View<const scalar_t<Out>, 4> query, const KeyValues<scalar_t<Out>>& keys, Out&& out,
-               const AttentionOptions<scalar_t<Out>>& options, Workspace& workspace, const Modifier& modifier = {}) {
+void attention(const B& backend, ViewOn<B, const scalar_t<Out>, 4> query,
+               const KeyValues<scalar_t<Out>, space_of<B>>& keys, Out&& out,
+               const AttentionOptions<scalar_t<Out>, space_of<B>>& options, WorkspaceOn<B>& workspace,
+               const Modifier& modifier = {}) {
   using T = scalar_t<Out>;
-  const View<T, 4> to = output_view(out);
-  raise_if(check_attention<T>(query, keys, to, options));
-  AttentionArguments<T> arguments{query, keys, to, options, {}, {}, impl::extents_of(query, keys)};
+  const ViewOn<B, T, 4> to = output_on(backend, out);
+  raise_if(
+      check_attention<T>(for_check(query), for_check(keys), for_check(to), for_check(options), impl::numbers_of<B>));
+  AttentionArguments<T, space_of<B>> arguments{query, keys, to, options, {}, {}, impl::extents_of(query, keys)};
   arguments.options.window = impl::narrower(options.window, keys.window);
   raise_if(check_workspace("attention", workspace, attention_workspace_size<T>(backend, arguments.extents)));
   if (query.extent(0) * query.extent(1) * query.extent(2) == 0) return;
@@ -108,11 +115,13 @@ void attention(const B& backend, View<const scalar_t<Out>, 4> query, const KeyVa
 // The same; allocates its workspace.
 template <Backend B, class Out, class Modifier = NoModifier>
 requires ScoreModifier<Modifier, accumulator_t<scalar_t<Out>>>
-void attention(const B& backend, View<const scalar_t<Out>, 4> query, const KeyValues<scalar_t<Out>>& keys, Out&& out,
-               const AttentionOptions<scalar_t<Out>>& options = {}, const Modifier& modifier = {}) {
+void attention(const B& backend, ViewOn<B, const scalar_t<Out>, 4> query,
+               const KeyValues<scalar_t<Out>, space_of<B>>& keys, Out&& out,
+               const AttentionOptions<scalar_t<Out>, space_of<B>>& options = {}, const Modifier& modifier = {}) {
   using T = scalar_t<Out>;
-  raise_if(check_attention<T>(query, keys, output_view(out), options));
-  Workspace workspace(attention_workspace_size<T>(backend, impl::extents_of(query, keys)));
+  raise_if(check_attention<T>(for_check(query), for_check(keys), for_check(output_on(backend, out)), for_check(options),
+                              impl::numbers_of<B>));
+  auto workspace = make_workspace(backend, attention_workspace_size<T>(backend, impl::extents_of(query, keys)));
   attention(backend, query, keys, out, options, workspace, modifier);
 }
 
@@ -131,21 +140,25 @@ void attention(const B& backend, View<const scalar_t<Out>, 4> query, const KeyVa
 // attention(). Source: FlashAttention's flash_attn_varlen_func.
 template <Backend B, class Out, class Modifier = NoModifier>
 requires ScoreModifier<Modifier, accumulator_t<scalar_t<Out>>>
-void attention_varlen(const B& backend, View<const scalar_t<Out>, 3> query, View<const scalar_t<Out>, 3> key,
-                      View<const scalar_t<Out>, 3> value, View<const std::int64_t, 1> cu_seqlens_q,
-                      View<const std::int64_t, 1> cu_seqlens_k, Out&& out,
-                      View<accumulator_t<scalar_t<Out>>, 2> log_sum_exp, const AttentionOptions<scalar_t<Out>>& options,
-                      Workspace& workspace, const Modifier& modifier = {}) {
+void attention_varlen(const B& backend, ViewOn<B, const scalar_t<Out>, 3> query, ViewOn<B, const scalar_t<Out>, 3> key,
+                      ViewOn<B, const scalar_t<Out>, 3> value, ViewOn<B, const std::int64_t, 1> cu_seqlens_q,
+                      ViewOn<B, const std::int64_t, 1> cu_seqlens_k, Out&& out,
+                      ViewOn<B, accumulator_t<scalar_t<Out>>, 2> log_sum_exp,
+                      const AttentionOptions<scalar_t<Out>, space_of<B>>& options, WorkspaceOn<B>& workspace,
+                      const Modifier& modifier = {}) {
   using T = scalar_t<Out>;
-  const View<T, 3> to = output_view(out);
-  raise_if(check_attention_varlen<T>(query, key, value, cu_seqlens_q, cu_seqlens_k, to, log_sum_exp, options));
-  AttentionArguments<T> arguments{impl::as_batch(query),
-                                  {{impl::as_batch(key), {}, {}}, {impl::as_batch(value), {}, {}}, {}, {}, {}, 0},
-                                  impl::as_batch(to),
-                                  options,
-                                  cu_seqlens_q,
-                                  cu_seqlens_k,
-                                  {}};
+  const ViewOn<B, T, 3> to = output_on(backend, out);
+  raise_if(check_attention_varlen<T>(for_check(query), for_check(key), for_check(value), for_check(cu_seqlens_q),
+                                     for_check(cu_seqlens_k), for_check(to), for_check(log_sum_exp), for_check(options),
+                                     impl::numbers_of<B>));
+  AttentionArguments<T, space_of<B>> arguments{
+      impl::as_batch(query),
+      {{impl::as_batch(key), {}, {}}, {impl::as_batch(value), {}, {}}, {}, {}, {}, 0},
+      impl::as_batch(to),
+      options,
+      cu_seqlens_q,
+      cu_seqlens_k,
+      {}};
   arguments.extents = impl::extents_of_varlen(query, key, value, cu_seqlens_q, cu_seqlens_k);
   if (log_sum_exp.present()) arguments.options.log_sum_exp = impl::as_batch(log_sum_exp);
   raise_if(check_workspace("attention_varlen", workspace, attention_workspace_size<T>(backend, arguments.extents)));
@@ -156,15 +169,17 @@ void attention_varlen(const B& backend, View<const scalar_t<Out>, 3> query, View
 // The same; allocates its workspace.
 template <Backend B, class Out, class Modifier = NoModifier>
 requires ScoreModifier<Modifier, accumulator_t<scalar_t<Out>>>
-void attention_varlen(const B& backend, View<const scalar_t<Out>, 3> query, View<const scalar_t<Out>, 3> key,
-                      View<const scalar_t<Out>, 3> value, View<const std::int64_t, 1> cu_seqlens_q,
-                      View<const std::int64_t, 1> cu_seqlens_k, Out&& out,
-                      View<accumulator_t<scalar_t<Out>>, 2> log_sum_exp = {},
-                      const AttentionOptions<scalar_t<Out>>& options = {}, const Modifier& modifier = {}) {
+void attention_varlen(const B& backend, ViewOn<B, const scalar_t<Out>, 3> query, ViewOn<B, const scalar_t<Out>, 3> key,
+                      ViewOn<B, const scalar_t<Out>, 3> value, ViewOn<B, const std::int64_t, 1> cu_seqlens_q,
+                      ViewOn<B, const std::int64_t, 1> cu_seqlens_k, Out&& out,
+                      ViewOn<B, accumulator_t<scalar_t<Out>>, 2> log_sum_exp = {},
+                      const AttentionOptions<scalar_t<Out>, space_of<B>>& options = {}, const Modifier& modifier = {}) {
   using T = scalar_t<Out>;
-  raise_if(
-      check_attention_varlen<T>(query, key, value, cu_seqlens_q, cu_seqlens_k, output_view(out), log_sum_exp, options));
-  Workspace workspace(
+  raise_if(check_attention_varlen<T>(for_check(query), for_check(key), for_check(value), for_check(cu_seqlens_q),
+                                     for_check(cu_seqlens_k), for_check(output_on(backend, out)),
+                                     for_check(log_sum_exp), for_check(options), impl::numbers_of<B>));
+  auto workspace = make_workspace(
+      backend,
       attention_workspace_size<T>(backend, impl::extents_of_varlen(query, key, value, cu_seqlens_q, cu_seqlens_k)));
   attention_varlen(backend, query, key, value, cu_seqlens_q, cu_seqlens_k, out, log_sum_exp, options, workspace,
                    modifier);

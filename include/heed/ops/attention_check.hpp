@@ -3,17 +3,66 @@
 
 #include <cmath>
 
+#include "heed/backend/backend.hpp"
 #include "heed/core/shape.hpp"
 #include "heed/ops/attention_options.hpp"
 #include "heed/ops/key_values.hpp"
 
 namespace heed::inline HEED_ABI {
 
+// A call's arguments for checks and for kernels, which see another space than the caller: to(view) gives the view there.
+template <class Space, class T, class From, class To>
+AttentionOptions<T, Space> options_in(const AttentionOptions<T, From>& options, const To& to) noexcept {
+  using A = accumulator_t<T>;
+  AttentionOptions<T, Space> there;
+  there.scale = options.scale;
+  there.softcap = options.softcap;
+  there.causal = options.causal;
+  there.window = options.window;
+  there.mask = ScoreView<bool, Space>(options.mask);
+  there.bias = ScoreView<A, Space>(options.bias);
+  there.alibi_slopes = to(options.alibi_slopes);
+  there.sinks = to(options.sinks);
+  there.key_lengths = to(options.key_lengths);
+  there.query_offsets = to(options.query_offsets);
+  there.dropout = options.dropout;
+  there.dropout_seed = options.dropout_seed;
+  there.log_sum_exp = to(options.log_sum_exp);
+  there.weights = to(options.weights);
+  return there;
+}
+template <class Space, class T, class From, class To>
+KeyValues<T, Space> key_values_in(const KeyValues<T, From>& keys, const To& to) noexcept {
+  return {{to(keys.key.elements), to(keys.key.codes), to(keys.key.scales)},
+          {to(keys.value.elements), to(keys.value.codes), to(keys.value.scales)},
+          to(keys.lengths),
+          to(keys.first_tokens),
+          to(keys.pages),
+          keys.window};
+}
+
+template <class T>
+const AttentionOptions<T>& for_check(const AttentionOptions<T>& options) noexcept {
+  return options;
+}
+template <class T, class Space>
+AttentionOptions<T> for_check(const AttentionOptions<T, Space>& options) noexcept {
+  return options_in<Host>(options, [](const auto& view) noexcept { return for_check(view); });
+}
+template <class T>
+const KeyValues<T>& for_check(const KeyValues<T>& keys) noexcept {
+  return keys;
+}
+template <class T, class Space>
+KeyValues<T> for_check(const KeyValues<T, Space>& keys) noexcept {
+  return key_values_in<Host>(keys, [](const auto& view) noexcept { return for_check(view); });
+}
+
 namespace impl {
 
 // A row-major [rows, …] tensor as a batch of one.
-template <class T, int Rank>
-View<T, Rank + 1> as_batch(const View<T, Rank>& view) noexcept {
+template <class T, int Rank, class Space>
+View<T, Rank + 1, Space> as_batch(const View<T, Rank, Space>& view) noexcept {
   Index extents[Rank + 1] = {1};
   Index strides[Rank + 1] = {0};
   for (int axis = 0; axis < Rank; ++axis) {
@@ -23,9 +72,9 @@ View<T, Rank + 1> as_batch(const View<T, Rank>& view) noexcept {
   return {view.data_handle(), extents, strides};
 }
 
-template <class T>
-AttentionExtents extents_of(const View<const T, 4>& query, const View<const T, 4>& key,
-                            const View<const T, 4>& value) noexcept {
+template <class T, class Space>
+AttentionExtents extents_of(const View<const T, 4, Space>& query, const View<const T, 4, Space>& key,
+                            const View<const T, 4, Space>& value) noexcept {
   return {query.extent(0), query.extent(1), key.extent(1),  query.extent(2),
           key.extent(2),   query.extent(3), value.extent(3)};
 }
@@ -37,8 +86,8 @@ inline Window narrower(Window window, Index width) noexcept {
 }
 
 // Of a call with keys in a cache.
-template <class T>
-AttentionExtents extents_of(const View<const T, 4>& query, const KeyValues<T>& keys) noexcept {
+template <class T, class Space>
+AttentionExtents extents_of(const View<const T, 4, Space>& query, const KeyValues<T, Space>& keys) noexcept {
   return {query.extent(0), query.extent(1),     keys.most_keys(keys.longest()), query.extent(2), keys.key.extent(2),
           query.extent(3), keys.value.extent(3)};
 }
@@ -53,16 +102,25 @@ inline Index longest(const View<const std::int64_t, 1>& cu_seqlens) noexcept {
   return most;
 }
 
-template <class T>
-AttentionExtents extents_of_varlen(const View<const T, 3>& query, const View<const T, 3>& key,
-                                   const View<const T, 3>& value, const View<const std::int64_t, 1>& cu_seqlens_q,
-                                   const View<const std::int64_t, 1>& cu_seqlens_k) noexcept {
+// A device's cumulative lengths are not for the host to read: there one sequence may have all tokens.
+template <class T, class Space>
+AttentionExtents extents_of_varlen(const View<const T, 3, Space>& query, const View<const T, 3, Space>& key,
+                                   const View<const T, 3, Space>& value,
+                                   const View<const std::int64_t, 1, Space>& cu_seqlens_q,
+                                   const View<const std::int64_t, 1, Space>& cu_seqlens_k) noexcept {
   AttentionExtents extents = extents_of(as_batch(query), as_batch(key), as_batch(value));
   extents.batch = cu_seqlens_q.extent(0) - 1;
-  extents.queries = longest(cu_seqlens_q);
-  extents.keys = longest(cu_seqlens_k);
+  if constexpr (std::is_same_v<Space, Host>) {
+    extents.queries = longest(cu_seqlens_q);
+    extents.keys = longest(cu_seqlens_k);
+  }
   return extents;
 }
+
+// Whether a check may read numbers in tensors: not in those of a device, whose kernels cut lengths off at what there is.
+enum class Numbers { read, unread };
+template <class B>
+inline constexpr Numbers numbers_of = HostBackend<B> ? Numbers::read : Numbers::unread;
 
 inline Problem bad_option(const char* door, const char* option, const char* expected, double got) noexcept {
   return problem_at(ErrorKind::option, door, option).append(expected).append(", got ").append_number(got);
@@ -118,8 +176,8 @@ Problem check_heads(const char* door, const View<const T, Rank>& query, const Vi
 
 // Everything about the options but the outputs' shapes.
 template <class T>
-Problem check_attention_options(const char* door, const AttentionOptions<T>& options,
-                                const AttentionExtents& extents) noexcept {
+Problem check_attention_options(const char* door, const AttentionOptions<T>& options, const AttentionExtents& extents,
+                                Numbers numbers = Numbers::read) noexcept {
   const auto scale = static_cast<double>(options.scale.value(extents.head_dim));
   const auto softcap = static_cast<double>(options.softcap);
   const auto dropout = static_cast<double>(options.dropout);
@@ -143,7 +201,7 @@ Problem check_attention_options(const char* door, const AttentionOptions<T>& opt
   if (!problem) problem = check_list(door, "sinks", options.sinks, "heads", extents.num_heads);
   if (!problem) problem = check_list(door, "key_lengths", options.key_lengths, "batch", extents.batch);
   if (!problem) problem = check_list(door, "query_offsets", options.query_offsets, "batch", extents.batch);
-  if (problem) return problem;
+  if (problem || numbers == Numbers::unread) return problem;
 
   for (Index b = 0; b < (options.key_lengths.present() ? extents.batch : 0); ++b) {
     const std::int64_t length = options.key_lengths(b);
@@ -171,7 +229,7 @@ Problem check_attention_options(const char* door, const AttentionOptions<T>& opt
 
 // Cumulative lengths begin at 0, never fall, and end at the number of rows.
 inline Problem check_cu_seqlens(const char* door, const char* name, const View<const std::int64_t, 1>& cu_seqlens,
-                                Index count, Index total) noexcept {
+                                Index count, Index total, Numbers numbers) noexcept {
   Problem problem = check_input(door, name, cu_seqlens, {{"sequences + 1", count}});
   if (problem) return problem;
   const auto fault = [&](const char* text, Index at) {
@@ -184,6 +242,7 @@ inline Problem check_cu_seqlens(const char* door, const char* name, const View<c
   };
   const Index last = cu_seqlens.extent(0) - 1;
   if (last < 0) return problem_at(ErrorKind::shape, door, name).append("must hold at least one element");
+  if (numbers == Numbers::unread) return {};
   if (cu_seqlens(0) != 0) return fault("must begin with 0", 0);
   for (Index i = 1; i <= last; ++i) {
     if (cu_seqlens(i) < cu_seqlens(i - 1)) return fault("must not decrease", i);
@@ -203,7 +262,8 @@ namespace ops {
 // What is wrong with the arguments of attention().
 template <Scalar T>
 [[nodiscard]] Problem check_attention(View<const T, 4> query, View<const T, 4> key, View<const T, 4> value,
-                                      View<T, 4> out, const AttentionOptions<T>& options) noexcept {
+                                      View<T, 4> out, const AttentionOptions<T>& options,
+                                      impl::Numbers numbers = impl::Numbers::read) noexcept {
   const char* door = "attention";
   Problem problem =
       check_input(door, "query", query, {{"batch", any}, {"queries", any}, {"heads", any}, {"head dim", any}});
@@ -225,7 +285,7 @@ template <Scalar T>
         check_output(door, "out", out,
                      {{"batch", batch}, {"queries", queries}, {"heads", heads}, {"value head dim", value.extent(3)}});
   }
-  if (!problem) problem = impl::check_attention_options(door, options, impl::extents_of(query, key, value));
+  if (!problem) problem = impl::check_attention_options(door, options, impl::extents_of(query, key, value), numbers);
   const auto& lse = options.log_sum_exp;
   const auto& weights = options.weights;
   if (!problem && lse.present()) {
@@ -244,7 +304,8 @@ template <Scalar T>
 // The same for keys in a cache.
 template <Scalar T>
 [[nodiscard]] Problem check_attention(View<const T, 4> query, const KeyValues<T>& keys, View<T, 4> out,
-                                      const AttentionOptions<T>& options) noexcept {
+                                      const AttentionOptions<T>& options,
+                                      impl::Numbers numbers = impl::Numbers::read) noexcept {
   const char* door = "attention";
   const Axis batch{"batch", keys.lengths.extent(0)};
   const Axis queries{"queries", query.extent(1)};
@@ -257,9 +318,14 @@ template <Scalar T>
     problem = problem_at(ErrorKind::option, door, "key_lengths")
                   .append("must be absent: the cache knows how many keys each row has");
   }
-  AttentionExtents extents = impl::extents_of(query, keys);
-  extents.keys = keys.longest();
-  if (!problem) problem = impl::check_attention_options(door, options, extents);
+  AttentionExtents extents{query.extent(0), query.extent(1),     0, query.extent(2), keys.key.extent(2),
+                           query.extent(3), keys.value.extent(3)};
+  if (numbers == impl::Numbers::read) {
+    extents.keys = keys.longest();
+  } else {
+    extents.keys = keys.pages.present() ? keys.pages.extent(1) * keys.key.extent(1) : keys.key.extent(1);
+  }
+  if (!problem) problem = impl::check_attention_options(door, options, extents, numbers);
   const auto& lse = options.log_sum_exp;
   const auto& weights = options.weights;
   if (!problem && lse.present()) problem = check_output(door, "log_sum_exp", lse, {batch, heads, queries});
@@ -278,8 +344,8 @@ template <Scalar T>
 [[nodiscard]] Problem check_attention_varlen(View<const T, 3> query, View<const T, 3> key, View<const T, 3> value,
                                              View<const std::int64_t, 1> cu_seqlens_q,
                                              View<const std::int64_t, 1> cu_seqlens_k, View<T, 3> out,
-                                             View<accumulator_t<T>, 2> log_sum_exp,
-                                             const AttentionOptions<T>& options) noexcept {
+                                             View<accumulator_t<T>, 2> log_sum_exp, const AttentionOptions<T>& options,
+                                             impl::Numbers numbers = impl::Numbers::read) noexcept {
   const char* door = "attention_varlen";
   const Index queries = query.extent(0);
   const Index heads = query.extent(1);
@@ -296,9 +362,10 @@ template <Scalar T>
     problem = check_output(door, "out", out,
                            {{"total queries", queries}, {"heads", heads}, {"value head dim", value.extent(2)}});
   }
-  if (!problem) problem = impl::check_cu_seqlens(door, "cu_seqlens_q", cu_seqlens_q, any, queries);
+  if (!problem) problem = impl::check_cu_seqlens(door, "cu_seqlens_q", cu_seqlens_q, any, queries, numbers);
   if (!problem) {
-    problem = impl::check_cu_seqlens(door, "cu_seqlens_k", cu_seqlens_k, cu_seqlens_q.extent(0), key.extent(0));
+    problem =
+        impl::check_cu_seqlens(door, "cu_seqlens_k", cu_seqlens_k, cu_seqlens_q.extent(0), key.extent(0), numbers);
   }
   if (!problem && log_sum_exp.present()) {
     problem = check_output(door, "log_sum_exp", log_sum_exp, {{"heads", heads}, {"total queries", queries}});
@@ -318,8 +385,12 @@ template <Scalar T>
           .append("this option has the shape of a padded batch and is not for packed sequences");
     }
   }
-  problem = impl::check_attention_options(door, options,
-                                          impl::extents_of_varlen(query, key, value, cu_seqlens_q, cu_seqlens_k));
+  AttentionExtents extents = impl::extents_of(impl::as_batch(query), impl::as_batch(key), impl::as_batch(value));
+  extents.batch = cu_seqlens_q.extent(0) - 1;
+  if (numbers == impl::Numbers::read) {
+    extents = impl::extents_of_varlen(query, key, value, cu_seqlens_q, cu_seqlens_k);
+  }
+  problem = impl::check_attention_options(door, options, extents, numbers);
   if (problem) return problem;
   return first_problem(check_disjoint(door, out, query, "query"), check_disjoint(door, out, key, "key"),
                        check_disjoint(door, out, value, "value"),

@@ -27,7 +27,7 @@ struct ScoreTile {
   Index query = 0;  // position of row 0; counts on through a cache, may be negative
   Index key = 0;    // position of column 0
 
-  HEED_INLINE A& operator()(Index row, Index column) const noexcept { return data[row * row_stride + column]; }
+  HEED_ANYWHERE A& operator()(Index row, Index column) const noexcept { return data[row * row_stride + column]; }
 };
 
 // Where one score stands.
@@ -47,7 +47,7 @@ struct KeyRange {
 // No modifier: the default, for which no code is generated.
 struct NoModifier {
   template <class A>
-  HEED_INLINE void operator()(ScoreTile<A>&) const noexcept {}
+  HEED_ANYWHERE void operator()(ScoreTile<A>&) const noexcept {}
 };
 
 template <class M, class A>
@@ -66,7 +66,7 @@ struct PerScore {
   F function;
 
   template <class A>
-  HEED_INLINE void operator()(ScoreTile<A>& tile) const noexcept {
+  HEED_ANYWHERE void operator()(ScoreTile<A>& tile) const noexcept {
     for (Index row = 0; row < tile.rows; ++row) {
       A* scores = tile.data + row * tile.row_stride;
       for (Index column = 0; column < tile.columns; ++column) {
@@ -78,7 +78,7 @@ struct PerScore {
 
 // A modifier from a function of one score: per_score([](float score, Position p) { return p.key % 2 ? score : 0; }).
 template <class F>
-HEED_INLINE PerScore<F> per_score(F function) {
+HEED_ANYWHERE PerScore<F> per_score(F function) {
   return PerScore<F>{static_cast<F&&>(function)};
 }
 

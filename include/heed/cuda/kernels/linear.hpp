@@ -1,7 +1,9 @@
-// Device kernels of ops::linear: tiles in shared memory, products by ordinary multiply-adds.
+// Device kernels of ops::linear: tiles in shared memory, products by ordinary multiply-adds; 16-bit elements go to tensor
+// cores where their rows are aligned.
 #pragma once
 
 #include "heed/cuda/kernels/kernel.hpp"
+#include "heed/cuda/kernels/linear_mma.hpp"
 #include "heed/kernels/packed_weight.hpp"
 
 namespace heed::inline HEED_ABI {
@@ -157,6 +159,7 @@ void linear_kernel(const Device<Runtime>& device, View<const T, 2, DeviceMemory<
   const auto w = in_kernel(weight);
   const auto b = in_kernel(bias);
   const auto to = in_kernel(out);
+  if (impl::launch_linear_mma(device, from, w, b, to)) return;
   if (out.extent(0) <= 16) {  // a few tokens: many blocks, which read the weight once
     impl::launch_linear_tile<T, 16, 32, 1, 4>(device, from, w, b, to);
   } else if (sizeof(T) == 8 || out.extent(0) * out.extent(1) < Index{128} * 128 * 132) {
