@@ -72,8 +72,8 @@ HEED_INLINE void linear_columns(View<const T, 2> x, View<const T, 1> bias, Index
   const Index k = x.extent(1);
   const auto at_most = [](Index value, Index limit) { return value < limit ? value : limit; };
   LinearBlock<A> block;
-  if constexpr (std::is_same_v<T, A>) {  // out itself is the accumulator
-    for (Index begin = 0; begin < k; begin += cached_depth) {
+  if constexpr (std::is_same_v<T, A>) {                                      // out itself is the accumulator
+    for (Index begin = 0; begin == 0 || begin < k; begin += cached_depth) {  // once without k, for the bias
       const Index end = at_most(k, begin + cached_depth);
       for (Index i = 0; i < m; i += block_rows) {
         const Index rows = at_most(m - i, block_rows);
