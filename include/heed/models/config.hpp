@@ -47,6 +47,19 @@ class ConfigReader {
     return value == nullptr ? otherwise : text_of(name, *value);
   }
 
+  // The row of a table whose label is the member's text, or `otherwise` where it is absent and that is given.
+  template <class Row, std::size_t count>
+  const Row& choose(const char* name, const Row (&rows)[count], const char* Row::*label,
+                    std::string_view otherwise = {}) const {
+    const std::string_view wanted = otherwise.empty() ? text(name) : text(name, otherwise);
+    for (const Row& row : rows) {
+      if (wanted == row.*label) return row;
+    }
+    Problem unknown = problem(name).append("expected one of");
+    for (const Row& row : rows) unknown.append(" ").append(row.*label);
+    raise(impl::append_name(unknown.append(", got "), wanted));
+  }
+
   // Calls use(number) for each number of a list.
   template <class Use>
   void numbers(const char* name, Use&& use) const {
