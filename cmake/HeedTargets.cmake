@@ -5,9 +5,10 @@
 #   heed::io         heed/io/*.hpp and heed/models/*.hpp, which include nlohmann_json
 #   heed::openmp     heed/core/openmp_executor.hpp
 #   heed::tbb        heed/core/tbb_executor.hpp
+#   heed::cuda       heed/cuda.hpp (HeedCuda.cmake)
 #   heed::compiled   heed/backend/compiled.hpp and its library (src/CMakeLists.txt), with HEED_BUILD_COMPILED
 #
-# The four before the last exist where what they need is found; at the top of its own build heed insists on Eigen.
+# Those between the first and the last exist where what they need is found; at the top of its own build heed insists on Eigen.
 
 add_library(heed INTERFACE)
 add_library(heed::heed ALIAS heed)

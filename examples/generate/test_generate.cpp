@@ -37,7 +37,9 @@ void check_shares(const SamplerOptions& options, const std::vector<float>& logit
   const int count = 40'000;
   const auto seen = shares(options, logits, count);
   CHECK(seen.size() == expected.size());
-  for (const auto& [id, share] : expected) {
+  for (const auto& entry : expected) {  // not [id, share]: CAPTURE's lambda may not have those
+    const std::int64_t id = entry.first;
+    const double share = entry.second;
     CAPTURE(id);
     REQUIRE(seen.contains(id));
     CHECK(std::abs(seen.at(id) - share) < 5 * std::sqrt(share * (1 - share) / count) + 1e-12);

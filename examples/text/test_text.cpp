@@ -70,7 +70,9 @@ TEST_CASE("byte-pair tokenizers give the ids and texts that Hugging Face's gave"
   const json texts = read_json("texts.json");
   const json recorded = read_json("recorded.json");
   REQUIRE(recorded["byte_pair"].size() == 7);
-  for (const auto& [name, record] : recorded["byte_pair"].items()) {
+  for (const auto& entry : recorded["byte_pair"].items()) {  // not [name, record]: CAPTURE's lambda may not have those
+    const std::string& name = entry.key();
+    const json& record = entry.value();
     CAPTURE(name);
     const Tokenizer tokenizer = open(name);
     REQUIRE(record["ids"].size() == texts.size());

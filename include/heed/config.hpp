@@ -41,13 +41,18 @@
 #endif
 
 // Types that cross translation units with different -march (View, Tensor, options, state) keep their code out of the
-// symbol table: the linker must never pick an AVX-512 body for a program part that runs on a machine without it.
+// symbol table: the linker must never pick an AVX-512 body for a program part that runs on a machine without it. (A
+// program of which all units have the same flags may define it as `inline`.)
 #if defined(_MSC_VER) && !defined(__clang__)
-#define HEED_INLINE __forceinline
 #define HEED_NOINLINE __declspec(noinline)
 #else
-#define HEED_INLINE inline __attribute__((always_inline))
 #define HEED_NOINLINE __attribute__((noinline))
+#endif
+#if defined(HEED_INLINE)
+#elif defined(_MSC_VER) && !defined(__clang__)
+#define HEED_INLINE __forceinline
+#else
+#define HEED_INLINE inline __attribute__((always_inline))
 #endif
 
 // Functions for what has gone wrong: out of the way, and so is what leads to them.

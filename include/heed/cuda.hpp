@@ -8,6 +8,8 @@
 #include "heed/cuda/cuda_runtime.hpp"
 #include "heed/cuda/device.hpp"
 #include "heed/cuda/kernels.hpp"
+#include "heed/cuda/kv_cache.hpp"
+#include "heed/layers/multi_head_self_attention.hpp"
 #include "heed/ops/activations.hpp"
 #include "heed/ops/attention.hpp"
 #include "heed/ops/compressive_memory.hpp"

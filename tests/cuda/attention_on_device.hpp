@@ -1,7 +1,7 @@
 // A call's optional tensors on the imitated device.
 #pragma once
 
-#include "cuda/device_host.hpp"
+#include "cuda/test_device.hpp"
 #include "heed/cuda/kernels/attention.hpp"
 #include "heed/ops/attention.hpp"
 
@@ -12,9 +12,9 @@ template <class T>
 class OptionsOnDevice {
  public:
   using A = heed::accumulator_t<T>;
-  using Options = heed::AttentionOptions<T, DeviceHost::space_type>;
+  using Options = heed::AttentionOptions<T, TestDevice::space_type>;
 
-  OptionsOnDevice(const DeviceHost& device, const heed::AttentionOptions<T>& options) {
+  OptionsOnDevice(const TestDevice& device, const heed::AttentionOptions<T>& options) {
     options_.scale = options.scale;
     options_.softcap = options.softcap;
     options_.causal = options.causal;
@@ -33,8 +33,8 @@ class OptionsOnDevice {
 
  private:
   template <class M>
-  static void copy_scores(const DeviceHost& device, const heed::ScoreView<M>& from, DeviceTensor<M, 4>& copy,
-                          heed::ScoreView<M, DeviceHost::space_type>& to) {
+  static void copy_scores(const TestDevice& device, const heed::ScoreView<M>& from, DeviceTensor<M, 4>& copy,
+                          heed::ScoreView<M, TestDevice::space_type>& to) {
     if (!from.present()) return;
     const Index extents[] = {from.extent(0), from.extent(1), from.extent(2), from.extent(3)};
     const Index strides[] = {from.stride(0), from.stride(1), from.stride(2), from.stride(3)};
@@ -42,7 +42,7 @@ class OptionsOnDevice {
     to = copy;
   }
   template <class M>
-  static void copy_list(const DeviceHost& device, const heed::View<const M, 1>& from, DeviceTensor<M, 1>& copy,
+  static void copy_list(const TestDevice& device, const heed::View<const M, 1>& from, DeviceTensor<M, 1>& copy,
                         DeviceView<const M, 1>& to) {
     if (!from.present()) return;
     copy = DeviceTensor<M, 1>(device, from);

@@ -11,17 +11,17 @@ using heed::bfloat16;
 using heed::float16;
 using heed::Index;
 using heed::Tensor;
-using test::DeviceHost;
 using test::DeviceTensor;
 using test::on_device;
+using test::TestDevice;
 namespace ops = heed::ops;
 
 // By this kernel, however few the rows.
 template <class T, class Modifier = heed::NoModifier>
-bool by_tensor_cores(const DeviceHost& device, const DeviceTensor<T, 4>& query, const DeviceTensor<T, 4>& key,
+bool by_tensor_cores(const TestDevice& device, const DeviceTensor<T, 4>& query, const DeviceTensor<T, 4>& key,
                      const DeviceTensor<T, 4>& value, DeviceTensor<T, 4>& out,
                      const typename test::OptionsOnDevice<T>::Options& options, const Modifier& modifier = {}) {
-  using Space = DeviceHost::space_type;
+  using Space = TestDevice::space_type;
   heed::AttentionArguments<T, Space> arguments;
   arguments.query = query;
   arguments.keys.key.elements = key;
@@ -37,7 +37,7 @@ bool by_tensor_cores(const DeviceHost& device, const DeviceTensor<T, 4>& query, 
 
 // One random call. Values and keys that nobody attends are NaN, now and then others too.
 template <class T>
-void check_random_call(const DeviceHost& device, std::uint64_t seed) {
+void check_random_call(const TestDevice& device, std::uint64_t seed) {
   CAPTURE(seed);
   const test::RandomAttention<T> call(seed);
   const Index batch = call.query.extent(0);
@@ -57,6 +57,6 @@ void check_random_call(const DeviceHost& device, std::uint64_t seed) {
 }  // namespace
 
 TEST_CASE_TEMPLATE("device: attention by tensor cores, random calls", T, bfloat16, float16) {
-  const DeviceHost device{heed::HostRuntime()};
+  const TestDevice device = test::make_device();
   for (std::uint64_t seed = 0; seed < 40; ++seed) check_random_call<T>(device, seed);
 }

@@ -1,7 +1,7 @@
 // ops::linear on a device, against Reference in double.
 #include <doctest/doctest.h>
 
-#include "cuda/device_host.hpp"
+#include "cuda/test_device.hpp"
 #include "heed/ops/linear.hpp"
 
 namespace {
@@ -15,7 +15,7 @@ using test::on_device;
 namespace ops = heed::ops;
 
 template <class T>
-void check_product(const test::DeviceHost& device, Index rows, Index out_features, Index in_features, bool with_bias) {
+void check_product(const test::TestDevice& device, Index rows, Index out_features, Index in_features, bool with_bias) {
   CAPTURE(rows);
   CAPTURE(out_features);
   CAPTURE(in_features);
@@ -40,7 +40,7 @@ void check_product(const test::DeviceHost& device, Index rows, Index out_feature
 }  // namespace
 
 TEST_CASE_TEMPLATE("device: linear with tails in every direction", T, float, double, bfloat16, float16) {
-  test::for_each_warp_order([](const test::DeviceHost& device) {
+  test::for_each_warp_order([](const test::TestDevice& device) {
     check_product<T>(device, 5, 37, 19, true);    // a few rows
     check_product<T>(device, 70, 67, 33, false);  // more tiles than one
     check_product<T>(device, 17, 1, 1, true);
@@ -48,7 +48,7 @@ TEST_CASE_TEMPLATE("device: linear with tails in every direction", T, float, dou
 }
 
 TEST_CASE("device: linear in large tiles") {
-  const test::DeviceHost device{heed::HostRuntime()};
+  const test::TestDevice device = test::make_device();
   const auto x = test::random_tensor<float>({131, 21}, 1);
   const auto weight = test::random_tensor<float>({130, 21}, 2);
   const auto device_x = on_device(device, x);
@@ -63,7 +63,7 @@ TEST_CASE("device: linear in large tiles") {
 }
 
 TEST_CASE("device: a row of linear has the same bits alone and among others") {
-  const test::DeviceHost device{heed::HostRuntime()};
+  const test::TestDevice device = test::make_device();
   const auto x = test::random_tensor<float>({40, 50}, 1);
   const auto weight = test::random_tensor<float>({33, 50}, 2);
   const auto device_x = on_device(device, x);
@@ -77,7 +77,7 @@ TEST_CASE("device: a row of linear has the same bits alone and among others") {
 }
 
 TEST_CASE("device: linear of strided views, packed weights, and nothing") {
-  const test::DeviceHost device{heed::HostRuntime()};
+  const test::TestDevice device = test::make_device();
   const auto x = test::random_tensor<float>({4, 3, 12}, 1);
   const auto weight = test::random_tensor<float>({8, 10}, 2);
   const auto device_x = on_device(device, x);

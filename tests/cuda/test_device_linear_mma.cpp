@@ -1,7 +1,7 @@
 // ops::linear by tensor cores, against Reference in double on the same rounded inputs.
 #include <doctest/doctest.h>
 
-#include "cuda/device_host.hpp"
+#include "cuda/test_device.hpp"
 #include "heed/ops/linear.hpp"
 
 namespace {
@@ -31,7 +31,7 @@ Tensor<double, 2> product_in_double(const Tensor<T, 2>& x, const Tensor<T, 2>& w
 
 // By this kernel, whatever the sizes.
 template <class Kernel, class T>
-void check_kernel(const test::DeviceHost& device, Sizes sizes, bool with_bias) {
+void check_kernel(const test::TestDevice& device, Sizes sizes, bool with_bias) {
   CAPTURE(sizes.rows);
   CAPTURE(sizes.out_features);
   CAPTURE(sizes.in_features);
@@ -51,7 +51,7 @@ void check_kernel(const test::DeviceHost& device, Sizes sizes, bool with_bias) {
 }
 
 template <class T>
-DeviceTensor<T, 2> product(const test::DeviceHost& device, const DeviceTensor<T, 2>& x,
+DeviceTensor<T, 2> product(const test::TestDevice& device, const DeviceTensor<T, 2>& x,
                            const DeviceTensor<T, 2>& weight) {
   DeviceTensor<T, 2> out(device, {x.extent(0), weight.extent(0)});
   ops::linear(device, x, weight, {}, out);
@@ -61,7 +61,7 @@ DeviceTensor<T, 2> product(const test::DeviceHost& device, const DeviceTensor<T,
 }  // namespace
 
 TEST_CASE_TEMPLATE("device: linear by tensor cores with tails in every direction", T, bfloat16, float16) {
-  test::for_each_warp_order([](const test::DeviceHost& device) {
+  test::for_each_warp_order([](const test::TestDevice& device) {
     check_kernel<heed::impl::LinearMmaFew<T>, T>(device, {5, 37, 8}, true);
     check_kernel<heed::impl::LinearMmaFew<T>, T>(device, {17, 32, 360}, false);  // more tiles than stages
     check_kernel<heed::impl::LinearMmaSome<T>, T>(device, {65, 70, 168}, true);
@@ -70,18 +70,18 @@ TEST_CASE_TEMPLATE("device: linear by tensor cores with tails in every direction
 }
 
 TEST_CASE("device: linear by tensor cores in large tiles") {
-  test::for_each_warp_order([](const test::DeviceHost& device) {
+  test::for_each_warp_order([](const test::TestDevice& device) {
     check_kernel<heed::impl::LinearMmaMany<bfloat16>, bfloat16>(device, {131, 130, 168}, true);
   });
 }
 
 TEST_CASE("device: linear by tensor cores has every tile of a large product") {
-  const test::DeviceHost device{heed::HostRuntime()};
+  const test::TestDevice device = test::make_device();
   check_kernel<heed::impl::LinearMmaFew<bfloat16>, bfloat16>(device, {16 * 9 + 3, 3 * 32, 8}, false);
 }
 
 TEST_CASE("device: linear takes tensor cores where rows are aligned") {
-  const test::DeviceHost device{heed::HostRuntime()};
+  const test::TestDevice device = test::make_device();
   const auto uses_tensor_cores = [&](Index in_features, Index row, Index first) {
     const DeviceTensor<float16, 2> x(device, {Index{2}, row});
     const DeviceTensor<float16, 2> weight(device, {Index{16}, row});
@@ -101,7 +101,7 @@ TEST_CASE("device: linear takes tensor cores where rows are aligned") {
 }
 
 TEST_CASE("device: a row of linear by tensor cores has the same bits in all tiles") {
-  const test::DeviceHost device{heed::HostRuntime()};
+  const test::TestDevice device = test::make_device();
   const auto x = test::random_tensor<bfloat16>({40, 88}, 1);
   const auto weight = test::random_tensor<bfloat16>({34, 88}, 2);
   const auto device_x = on_device(device, x);
@@ -117,7 +117,7 @@ TEST_CASE("device: a row of linear by tensor cores has the same bits in all tile
 }
 
 TEST_CASE("device: linear by tensor cores into strided and odd rows") {
-  const test::DeviceHost device{heed::HostRuntime()};
+  const test::TestDevice device = test::make_device();
   const auto x = test::random_tensor<bfloat16>({3, 16}, 1);
   const auto weight = test::random_tensor<bfloat16>({6, 16}, 2);
   const auto want = product_in_double(x, weight, Tensor<bfloat16, 1>());
@@ -131,7 +131,7 @@ TEST_CASE("device: linear by tensor cores into strided and odd rows") {
 }
 
 TEST_CASE("device: linear by tensor cores reads no feature beyond the last") {
-  const test::DeviceHost device{heed::HostRuntime()};
+  const test::TestDevice device = test::make_device();
   auto x = test::random_tensor<bfloat16>({3, 32}, 1);
   for (Index row = 0; row < 3; ++row) {
     for (Index i = 16; i < 32; ++i) x(row, i).bits = 0x7fff;  // NaN

@@ -1,7 +1,7 @@
 // ops::memory_retrieve, ops::memory_update and ops::gated_mix on a device, against Reference in double.
 #include <doctest/doctest.h>
 
-#include "cuda/device_host.hpp"
+#include "cuda/test_device.hpp"
 #include "heed/cuda/kernels/compressive_memory.hpp"
 #include "heed/ops/compressive_memory.hpp"
 #include "heed/ops/gated_mix.hpp"
@@ -12,9 +12,9 @@ using heed::bfloat16;
 using heed::Index;
 using heed::MemoryUpdate;
 using heed::Tensor;
-using test::DeviceHost;
 using test::DeviceTensor;
 using test::on_device;
+using test::TestDevice;
 namespace ops = heed::ops;
 
 struct Sizes {
@@ -23,7 +23,7 @@ struct Sizes {
 
 // Two segments enter an empty memory, of which the second has rows of their own lengths; then queries read it.
 template <class T>
-void check_two_segments(const DeviceHost& device, MemoryUpdate rule, const Sizes& n) {
+void check_two_segments(const TestDevice& device, MemoryUpdate rule, const Sizes& n) {
   using A = heed::accumulator_t<T>;
   CAPTURE(static_cast<int>(rule));
   CAPTURE(n.head_dim);
@@ -71,7 +71,7 @@ void check_two_segments(const DeviceHost& device, MemoryUpdate rule, const Sizes
 }  // namespace
 
 TEST_CASE_TEMPLATE("device: memory, the three rules", T, float, double, bfloat16) {
-  test::for_each_warp_order([](const DeviceHost& device) {
+  test::for_each_warp_order([](const TestDevice& device) {
     for (const auto rule : {MemoryUpdate::linear, MemoryUpdate::delta, MemoryUpdate::safe_delta}) {
       check_two_segments<T>(device, rule, {2, 37, 4, 2, 5, 35});
     }
@@ -80,11 +80,11 @@ TEST_CASE_TEMPLATE("device: memory, the three rules", T, float, double, bfloat16
 }
 
 TEST_CASE("device: memory of heads with more dims than a block has threads") {
-  check_two_segments<float>(DeviceHost{heed::HostRuntime()}, MemoryUpdate::delta, {1, 3, 1, 1, 300, 2});
+  check_two_segments<float>(test::make_device(), MemoryUpdate::delta, {1, 3, 1, 1, 300, 2});
 }
 
 TEST_CASE("device: an empty memory answers 0, and is told from a full one") {
-  const DeviceHost device{heed::HostRuntime()};
+  const TestDevice device = test::make_device();
   const auto query = test::random_tensor<float>({1, 3, 2, 4}, 1);
   DeviceTensor<float, 4> memory(device, {1, 1, 4, 5});
   DeviceTensor<float, 3> normalizer(device, {1, 1, 4});

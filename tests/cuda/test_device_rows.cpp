@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "cuda/device_host.hpp"
+#include "cuda/test_device.hpp"
 #include "heed/ops/activations.hpp"
 #include "heed/ops/embedding.hpp"
 #include "heed/ops/layer_norm.hpp"
@@ -18,15 +18,15 @@ using heed::bfloat16;
 using heed::float16;
 using heed::Index;
 using heed::Tensor;
-using test::DeviceHost;
 using test::DeviceTensor;
 using test::on_device;
+using test::TestDevice;
 namespace ops = heed::ops;
 
 // The same door on the device and, in double, on Reference: run(backend, inputs…, out).
 template <class T, class Run, int Rank, class... Inputs>
 void check_like_reference(const Index (&extents)[Rank], double of_float, Run&& run, const Inputs&... inputs) {
-  test::for_each_warp_order([&](const DeviceHost& device) {
+  test::for_each_warp_order([&](const TestDevice& device) {
     DeviceTensor<T, Rank> out(device, extents);
     run(device, on_device(device, inputs)..., out);
     Tensor<double, Rank> want(extents);
@@ -89,7 +89,7 @@ TEST_CASE_TEMPLATE("device: softmax and log_sum_exp along every axis", T, float,
 
 TEST_CASE_TEMPLATE("device: rotary embedding", T, float, double, bfloat16) {
   using A = heed::accumulator_t<T>;
-  const DeviceHost device{heed::HostRuntime()};
+  const TestDevice device = test::make_device();
   const auto x = test::random_tensor<T>({2, 3, 4, 11}, 1);
   const auto positions = test::random_ids({2, 3}, 2, 100000);
   Tensor<double, 1> frequencies({4});
@@ -115,7 +115,7 @@ TEST_CASE_TEMPLATE("device: rotary embedding", T, float, double, bfloat16) {
 }
 
 TEST_CASE("device: embedding, where an id that is no row's gives NaN, and repeat_kv") {
-  const DeviceHost device{heed::HostRuntime()};
+  const TestDevice device = test::make_device();
   const auto table = test::random_tensor<bfloat16>({7, 5}, 1);
   auto ids = test::random_ids({2, 3}, 2, 7);
   ids(1, 1) = 7;

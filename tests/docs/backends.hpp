@@ -3,6 +3,7 @@
 #pragma once
 
 #include <concepts>
+#include <heed/backend/compiled.hpp>
 #include <heed/heed.hpp>
 #if __has_include(<heed/backend/eigen_map.hpp>)
 #include <heed/backend/eigen_map.hpp>

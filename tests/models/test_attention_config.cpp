@@ -199,13 +199,13 @@ TEST_CASE("attention config: members that are missing, of another type, or do no
   CHECK(refusal("{}") == "heed: config.json: model_type: is missing, expected a text");
   CHECK(refusal("{\"model_type\": 3}") == "heed: config.json: model_type: expected a text, got 3");
   CHECK(refusal("{\"model_type\": \"llama\"}") ==
-        "heed: config.json: num_hidden_layers: is missing, expected a whole number above 0");
+        "heed: config.json: num_hidden_layers: is missing, expected a whole number from 1 to 268435455");
   CHECK(refusal(R"({"model_type": "llama", "num_hidden_layers": -1})") ==
-        "heed: config.json: num_hidden_layers: expected a whole number above 0, got -1");
+        "heed: config.json: num_hidden_layers: expected a whole number from 1 to 268435455, got -1");
   CHECK(refusal(R"({"model_type": "llama", "num_hidden_layers": 4294967296})") ==
-        "heed: config.json: num_hidden_layers: expected a whole number above 0, got 4294967296");
+        "heed: config.json: num_hidden_layers: expected a whole number from 1 to 268435455, got 4294967296");
   CHECK(refusal(R"({"model_type": "llama", "num_hidden_layers": 1.5})") ==
-        "heed: config.json: num_hidden_layers: expected a whole number above 0, got 1.5");
+        "heed: config.json: num_hidden_layers: expected a whole number from 1 to 268435455, got 1.5");
   CHECK(refusal(llama_config(), 2) == "heed: config.json: num_hidden_layers: 2 layers do not include layer 2");
   CHECK(refusal(llama_config("\"attention_bias\": 1,")) ==
         "heed: config.json: attention_bias: expected true or false, got 1");
@@ -221,7 +221,7 @@ TEST_CASE("attention config: members that are missing, of another type, or do no
   CHECK(refusal(family("gpt_oss", "\"sliding_window\": 3, \"layer_types\": [\"full_attention\"]")) ==
         "heed: config.json: layer_types: expected a list of 6 texts, one a layer");
   CHECK(refusal(family("gpt_oss", "")) ==
-        "heed: config.json: sliding_window: is missing, expected a whole number above 0");
+        "heed: config.json: sliding_window: is missing, expected a whole number from 1 to 268435455");
   CHECK(refusal(family("llama", "\"num_key_value_heads\": 3")) ==
         "heed: config.json: num_heads: 4 is not a multiple of num_kv_heads 3");
 }

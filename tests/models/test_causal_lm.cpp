@@ -1,5 +1,8 @@
 // CausalLM: what does not depend on padding, batch, caches or the cut into calls; that calls allocate nothing; and every
 // error. (That its logits are right is tests/conformance/models.)
+#define HEED_TEST_COUNT_ALLOCATIONS  // in one source of the program
+#include "support/allocation_counter.hpp"
+
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -7,7 +10,6 @@
 
 #include "heed/models/causal_lm.hpp"
 #include "models/model_files.hpp"
-#include "support/allocation_counter.hpp"
 #include "support/backends.hpp"
 #include "support/compare.hpp"
 #include "support/error_text.hpp"
@@ -16,8 +18,6 @@ namespace {
 
 using heed::Cpu;
 using heed::Index;
-using heed::ModelConfig;
-using heed::ShardedReader;
 using heed::Tensor;
 using heed::View;
 using test::error_text;

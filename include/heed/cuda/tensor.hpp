@@ -76,12 +76,20 @@ class Tensor<T, Rank, DeviceMemory<Runtime>> {
 
   Tensor() noexcept = default;
 
-  // All zero. `device` is a Device<Runtime>. Allocates.
-  template <class Device, std::integral I>
+  // All zero. `device` is a Device<Runtime>. Allocates. Extents may be of any integer type, or mixed.
+  template <class Device>
   requires std::is_same_v<typename Device::space_type, space_type> Tensor(const Device& device,
-                                                                          const I (&extents)[Rank])
+                                                                          const Index (&extents)[Rank])
       : Tensor(device.runtime(), View<const T, Rank>(nullptr, extents)) {
     if (bytes_.size() > 0) device.runtime().zero(bytes_.data(), bytes_.size());
+  }
+  template <class Device, std::integral I>
+  requires std::is_same_v<typename Device::space_type, space_type> Tensor(const Device& device,
+                                                                          const I (&extents)[Rank]) {
+    Index list[Rank];
+    for (int axis = 0; axis < Rank; ++axis) list[axis] = static_cast<Index>(extents[axis]);
+    Tensor tensor(device, list);
+    swap(tensor);
   }
 
   // A copy of host memory, made contiguous. Allocates; waits for the copy.

@@ -18,7 +18,7 @@ namespace heed::inline HEED_ABI {
 class ShardedReader {
  public:
   // A tensor and the file that it is in, by number.
-  struct Tensor : TensorInfo {
+  struct Entry : TensorInfo {
     std::size_t shard = 0;
   };
 
@@ -41,25 +41,25 @@ class ShardedReader {
   }
 
   // All tensors, sorted by name.
-  std::span<const Tensor> tensors() const noexcept { return tensors_; }
+  std::span<const Entry> tensors() const noexcept { return tensors_; }
   std::size_t num_shards() const noexcept { return shards_.size(); }
 
   bool contains(std::string_view name) const noexcept { return find(name) != nullptr; }
 
   // A tensor's type, shape and file; nullptr if there is no such tensor.
-  const Tensor* find(std::string_view name) const noexcept {
+  const Entry* find(std::string_view name) const noexcept {
     const auto found = std::lower_bound(tensors_.begin(), tensors_.end(), name,
-                                        [](const Tensor& tensor, std::string_view text) { return tensor.name < text; });
+                                        [](const Entry& tensor, std::string_view text) { return tensor.name < text; });
     return found != tensors_.end() && found->name == name ? &*found : nullptr;
   }
 
   // A copy as T, as SafetensorsReader::read(). Allocates the result.
   template <FileScalar T, int Rank>
-  heed::Tensor<T, Rank> read(std::string_view name, const Index (&shape)[Rank]) const {
+  Tensor<T, Rank> read(std::string_view name, const Index (&shape)[Rank]) const {
     return shard_of(name).template read<T, Rank>(name, shape);
   }
   template <FileScalar T, int Rank>
-  heed::Tensor<T, Rank> read(std::string_view name) const {
+  Tensor<T, Rank> read(std::string_view name) const {
     return shard_of(name).template read<T, Rank>(name);
   }
 
@@ -68,7 +68,7 @@ class ShardedReader {
   static constexpr const char* index_name = "model.safetensors.index.json";
 
   const SafetensorsReader& shard_of(std::string_view name) const {
-    const Tensor* tensor = find(name);
+    const Entry* tensor = find(name);
     if (tensor == nullptr) raise(impl::format_problem(door, name).append("no such tensor in the files"));
     return shards_[tensor->shard];
   }
@@ -102,7 +102,7 @@ class ShardedReader {
       if (!files.emplace(*name, shards_.size()).second) continue;
       if (const Problem problem = add(folder + "/" + *name)) return problem;
     }
-    std::sort(tensors_.begin(), tensors_.end(), [](const Tensor& a, const Tensor& b) { return a.name < b.name; });
+    std::sort(tensors_.begin(), tensors_.end(), [](const Entry& a, const Entry& b) { return a.name < b.name; });
     return check_index(*map, files);
   }
 
@@ -113,7 +113,7 @@ class ShardedReader {
 
   template <class Files>
   Problem check_index(const Json& map, const Files& files) const {
-    for (const Tensor& tensor : tensors_) {
+    for (const Entry& tensor : tensors_) {
       const auto entry = map.find(tensor.name);
       if (entry == map.end()) return impl::format_problem(door, tensor.name).append("in a file, but not in the index");
       if (files.find(entry->template get_ref<const std::string&>())->second != tensor.shard) {
@@ -132,7 +132,7 @@ class ShardedReader {
   }
 
   std::vector<SafetensorsReader> shards_;
-  std::vector<Tensor> tensors_;
+  std::vector<Entry> tensors_;
 };
 
 static_assert(TensorSource<ShardedReader>);

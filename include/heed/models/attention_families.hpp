@@ -127,6 +127,7 @@ inline constexpr AttentionFamily attention_families[] = {
      .num_kv_heads = nullptr,
      .head_dim = nullptr,
      .dropout = "attn_pdrop",
+     .fixed = {{"rotary", "true"}, {"scale_attn_weights", "true"}},
      .names = {.output = "out_proj"},
      .rope = {.layout = RopeLayout::interleaved, .dim_name = "rotary_dim"}},
     {.model_type = "gpt_oss",
@@ -193,13 +194,7 @@ namespace heed::inline HEED_ABI {
 
 // The row of a config's model_type. Errors: FormatError for a family that is not in the table.
 inline const AttentionFamily& attention_family(const ModelConfig& config) {
-  const std::string_view type = config.model_type();
-  for (const AttentionFamily& family : attention_families) {
-    if (type == family.model_type) return family;
-  }
-  Problem problem = config.reader().problem("model_type").append("expected one of");
-  for (const AttentionFamily& family : attention_families) problem.append(" ").append(family.model_type);
-  raise(impl::append_name(problem.append(", got "), type));
+  return config.reader().choose("model_type", attention_families, &AttentionFamily::model_type);
 }
 
 }  // namespace heed::inline HEED_ABI

@@ -34,7 +34,7 @@ class ConfigReader {
     return value == nullptr ? otherwise : number_of(name, *value);
   }
 
-  // A count: a whole number from 1 to 2^31 − 1.
+  // A count: a whole number from 1 to 2^28 − 1, so that a product of two, and a sum of some, stays far from overflow.
   Index size(const char* name) const { return size_of(name, required(name, size_words)); }
   Index size(const char* name, Index otherwise) const {
     const Json* value = find(name);
@@ -45,6 +45,19 @@ class ConfigReader {
   std::string_view text(const char* name, std::string_view otherwise) const {
     const Json* value = find(name);
     return value == nullptr ? otherwise : text_of(name, *value);
+  }
+
+  // The row of a table whose label is the member's text, or `otherwise` where it is absent and that is given.
+  template <class Row, std::size_t count>
+  const Row& choose(const char* name, const Row (&rows)[count], const char* Row::*label,
+                    std::string_view otherwise = {}) const {
+    const std::string_view wanted = otherwise.empty() ? text(name) : text(name, otherwise);
+    for (const Row& row : rows) {
+      if (wanted == row.*label) return row;
+    }
+    Problem unknown = problem(name).append("expected one of");
+    for (const Row& row : rows) unknown.append(" ").append(row.*label);
+    raise(impl::append_name(unknown.append(", got "), wanted));
   }
 
   // Calls use(number) for each number of a list.
@@ -99,7 +112,7 @@ class ConfigReader {
   Problem problem(const char* name) const { return impl::format_problem(file_.c_str(), path_ + name); }
 
  private:
-  static constexpr const char* size_words = "a whole number above 0";
+  static constexpr const char* size_words = "a whole number from 1 to 268435455";
 
   // nullptr if it is absent or null.
   const Json* find(const char* name) const {
@@ -126,7 +139,7 @@ class ConfigReader {
   }
   Index size_of(const char* name, const Json& value) const {
     const auto* whole = value.template get_ptr<const std::uint64_t*>();
-    if (whole == nullptr || *whole < 1 || *whole > 0x7fffffff) raise(wrong(name, size_words, value));
+    if (whole == nullptr || *whole < 1 || *whole > 268435455) raise(wrong(name, size_words, value));
     return static_cast<Index>(*whole);
   }
   std::string_view text_of(const char* name, const Json& value) const {

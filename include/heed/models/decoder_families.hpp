@@ -62,32 +62,21 @@ namespace heed::inline HEED_ABI {
 
 // The row of a config's model_type. Errors: FormatError for a family that is not in the table.
 inline const DecoderFamily& decoder_family(const ModelConfig& config) {
-  const std::string_view type = config.model_type();
-  for (const DecoderFamily& family : decoder_families) {
-    if (type == family.model_type) return family;
-  }
-  Problem problem = config.reader().problem("model_type").append("expected one of");
-  for (const DecoderFamily& family : decoder_families) problem.append(" ").append(family.model_type);
-  raise(impl::append_name(problem.append(", got "), type));
+  return config.reader().choose("model_type", decoder_families, &DecoderFamily::model_type);
 }
 
 // The activation that a member names as Transformers does.
 inline Activation activation(const ConfigReader& config, const char* member) {
-  constexpr struct {
+  struct Named {
     const char* name;
     Activation activation;
-  } activations[] = {{"gelu", Activation::gelu},
-                     {"gelu_new", Activation::gelu_tanh},
-                     {"gelu_pytorch_tanh", Activation::gelu_tanh},
-                     {"silu", Activation::silu},
-                     {"swish", Activation::silu}};
-  const std::string_view name = config.text(member);
-  for (const auto& each : activations) {
-    if (name == each.name) return each.activation;
-  }
-  Problem problem = config.problem(member).append("expected one of");
-  for (const auto& each : activations) problem.append(" ").append(each.name);
-  raise(impl::append_name(problem.append(", got "), name));
+  };
+  constexpr Named activations[] = {{"gelu", Activation::gelu},
+                                   {"gelu_new", Activation::gelu_tanh},
+                                   {"gelu_pytorch_tanh", Activation::gelu_tanh},
+                                   {"silu", Activation::silu},
+                                   {"swish", Activation::silu}};
+  return config.choose(member, activations, &Named::name).activation;
 }
 
 }  // namespace heed::inline HEED_ABI

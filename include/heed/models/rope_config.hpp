@@ -26,22 +26,17 @@ namespace heed::inline HEED_ABI {
 namespace impl {
 
 inline RopeType rope_type(const ConfigReader& parameters) {
-  constexpr struct {
+  struct Named {
     const char* name;
     RopeType type;
-  } types[] = {{"default", RopeType::none},      {"linear", RopeType::linear},
-               {"dynamic", RopeType::dynamic},   {"yarn", RopeType::yarn},
-               {"longrope", RopeType::longrope}, {"su", RopeType::longrope},  // as Phi-3 first called it
-               {"llama3", RopeType::llama3},     {"proportional", RopeType::proportional}};
-  const char* member = parameters.contains("rope_type") ? "rope_type" : "type";
-  const std::string_view name = parameters.text(member, "default");
-  parameters.contains("type");  // files from between the names have both
-  for (const auto& type : types) {
-    if (name == type.name) return type.type;
-  }
-  Problem problem = parameters.problem(member).append("expected one of");
-  for (const auto& type : types) problem.append(" ").append(type.name);
-  raise(append_name(problem.append(", got "), name));
+  };
+  constexpr Named types[] = {{"default", RopeType::none},      {"linear", RopeType::linear},
+                             {"dynamic", RopeType::dynamic},   {"yarn", RopeType::yarn},
+                             {"longrope", RopeType::longrope}, {"su", RopeType::longrope},  // as Phi-3 first called it
+                             {"llama3", RopeType::llama3},     {"proportional", RopeType::proportional}};
+  parameters.contains("type");  // files from between the two names have both
+  return parameters.choose(parameters.contains("rope_type") ? "rope_type" : "type", types, &Named::name, "default")
+      .type;
 }
 
 // The scaling that an object of parameters describes. Members that its type does not read are refused.

@@ -88,12 +88,13 @@ struct KeyValues {
   }
   // The longest row; of a device's, whose lengths the host cannot read, the longest that there is room for.
   HEED_ANYWHERE Index longest() const noexcept {
-    if constexpr (!std::is_same_v<Space, Host>) {
+    if constexpr (std::is_same_v<Space, Host>) {
+      Index most = 0;
+      for (Index b = 0; b < lengths.extent(0); ++b) most = lengths(b) > most ? static_cast<Index>(lengths(b)) : most;
+      return most;
+    } else {
       return pages.present() ? pages.extent(1) * key.extent(1) : key.extent(1);
     }
-    Index most = 0;
-    for (Index b = 0; b < lengths.extent(0); ++b) most = lengths(b) > most ? static_cast<Index>(lengths(b)) : most;
-    return most;
   }
 
  private:

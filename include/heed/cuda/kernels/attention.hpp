@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "heed/cuda/kernels/kernel.hpp"
-#include "heed/kernels/attention_arguments.hpp"
+#include "heed/cuda/kernels/attention_mma.hpp"
+#include "heed/cuda/kernels/attention_scores.hpp"
 #include "heed/ops/attention_check.hpp"
 
 namespace heed::inline HEED_ABI {
@@ -71,10 +71,7 @@ struct AttentionKernel {
     const Index kv_head = block % call.extents.num_kv_heads;
     block /= call.extents.num_kv_heads;
     const Index batch = block % call.extents.batch;
-    AttentionSequence<T> sequence = call.sequence(batch);
-    const Index kept = sequence.key.heads.extent(1);
-    const bool limited = !sequence.key.pages.present() && !call.cu_seqlens_q.present();
-    if (limited && sequence.end_key - sequence.first_key > kept) sequence.end_key = sequence.first_key + kept;
+    const AttentionSequence<T> sequence = sequence_in_kernel(call, batch);
     const Index rows = sequence.queries() * work.group;
     const Index first_row = (work.row_tiles - 1 - block / call.extents.batch) * Rows;  // the last ones have most keys
     if (first_row >= rows) return;
@@ -250,35 +247,12 @@ struct AttentionKernel {
       const int s = own_key + 16 * (e % own_keys);
       const bool attended = first + s >= shared.begins[r] && first + s < shared.ends[r];
       A& score = shared.weights[r * weight_stride + s];
-      if (attended) score = modified<Context>(here, r, first + s, score);
+      const auto row = score_row(options, sequence, head_of(here, r), query_of(here, r));
+      if (attended) score = changed_score<Context>(options, work.modifier, row, first + s, score);
     }
   }
   HEED_DEVICE static int within_tile(Index s) { return s < 0 ? 0 : s > tile ? tile : static_cast<int>(s); }
 
-  template <class Context>
-  HEED_DEVICE A modified(const Block& here, int r, Index s, A score) const {
-    const AttentionOptions<T>& options = work.call.options;
-    const AttentionSequence<T>& sequence = here.sequence;
-    const Index head = head_of(here, r);
-    const Index t = query_of(here, r);
-    const Index position = sequence.offset + t;
-    if (options.softcap > 0) score = options.softcap * Context::tanh(score / options.softcap);
-    if constexpr (!std::is_same_v<Modifier, NoModifier>) {
-      ScoreTile<A> one{&score, 1, 1, 1, sequence.batch, head, position, s};
-      work.modifier(one);
-    }
-    if (options.alibi_slopes.present()) {
-      score -= options.alibi_slopes(head) * static_cast<A>(position > s ? position - s : s - position);
-    }
-    if (options.bias.present()) {
-      const A bias = options.bias.row(sequence.batch, head, t)[s * options.bias.key_stride()];
-      score = bias == minus_infinity<A>() ? bias : score + bias;
-    }
-    if (options.mask.present() && !options.mask.row(sequence.batch, head, t)[s * options.mask.key_stride()]) {
-      score = minus_infinity<A>();
-    }
-    return score;
-  }
   HEED_DEVICE A kept(const Block& here, int r, Index s) const {  // what dropout multiplies a weight by
     A factor = 1;
     Dropout dropout(static_cast<double>(work.call.options.dropout), work.call.options.dropout_seed, here.sequence.batch,
@@ -480,7 +454,7 @@ struct AttentionMerge {
     using Kernel = AttentionKernel<T, 64, 16, NoModifier>;
     const Index of_kv_head = call.extents.queries * group;
     const Index batch = row / of_kv_head / call.extents.num_kv_heads;
-    const AttentionSequence<T> sequence = call.sequence(batch);
+    const AttentionSequence<T> sequence = sequence_in_kernel(call, batch);
     const Index t = row % of_kv_head / group;
     const Index head = row / of_kv_head % call.extents.num_kv_heads * group + row % group;
     if (t >= sequence.queries()) return;
@@ -595,6 +569,9 @@ void attention_kernel(const Device<Runtime>& device, const AttentionArguments<T,
                                         0,
                                         {}};
   if (extents.queries * group > impl::attention_few_rows) {
+    if constexpr (sizeof(T) == 2) {
+      if (impl::launch_attention_mma(device, work.call, modifier, work.scale)) return;
+    }
     if constexpr (sizeof(A) == 8) {
       impl::launch_attention_dims<32>(device, work);
     } else {

@@ -48,7 +48,8 @@ struct AttentionMma {
   int shared_bytes() const {
     return shared_array_bytes<T>(rows * Dims) + 2 * shared_array_bytes<T>(tile * Dims) +
            shared_array_bytes<KeyRange>(rows) + shared_array_bytes<Reach>(warps) + shared_array_bytes<Span>(warps + 1) +
-           shared_array_bytes<Block>(1) + shared_array_bytes<int>(2);
+           shared_array_bytes<Block>(1) + shared_array_bytes<int>(2) +
+           shared_array_bytes<std::uint32_t>(row_fragments * threads);
   }
 
   template <class Context>
@@ -64,6 +65,7 @@ struct AttentionMma {
     shared.spans = context.template shared<Span>(warps + 1);
     shared.here = context.template shared<Block>(1);
     shared.special = context.template shared<int>(2);
+    shared.masked = context.template shared<std::uint32_t>(row_fragments * threads);
 
     find_ranges(context, here, shared);
     fetch_queries(context, here, shared);
@@ -86,7 +88,6 @@ struct AttentionMma {
     const T* const own_value = own_token(context, sequence_in_kernel(call, here.batch).value, here);
     fetch_keys(context, shared, own_key, 0);
     context.commit_copies();
-    int turn = 0;
     for (int first = 0; first < end; first += tile) {
       context.template wait_copies<0>();
       context.sync();  // the keys are there, and the values before are no longer read
@@ -99,24 +100,25 @@ struct AttentionMma {
       if (attends) {
         Scores scores;
         multiply_keys(context, shared, scores);
-        if (modified || !own.covers(first)) change_scores(context, shared, first, scores);
+        if (changes(own, first)) change_scores(context, shared, first, scores);
         weigh(context, scores, result);
         pack<Context>(scores, weights);
         if (call.options.dropout > 0) drop(context, shared, first, weights);
       }
 
       context.template wait_copies<0>();
+      const int turn = first / tile % 2;
       const bool unlike = masks || !shared.spans[warps].covers(first);
       if (unlike && holds_special(context, shared.values)) shared.special[turn] = 1;
       context.sync();  // the values are there, and the keys are no longer read
       if (first + tile < end) fetch_keys(context, shared, own_key, first + tile);
       context.commit_copies();
       const bool special = unlike && shared.special[turn] != 0;
-      turn ^= 1;
-      if (context.thread() == 0) shared.special[turn] = 0;  // read before the sync() before, written after the next
+      // The next tile's was read before the sync() before and is written after the next one.
+      if (context.thread() == 0) shared.special[1 - turn] = 0;
       if (attends && !special) add_values(context, shared, weights, result);
       if (attends && special) {
-        add_special_values(context, shared, weights, result);
+        add_special_values(context, shared, changes(shared.spans[context.warp()], first), weights, result);
         fetch_queries(context, *shared.here, shared);  // the weights were there
         context.commit_copies();
       }
@@ -175,16 +177,15 @@ struct AttentionMma {
     Reach* reaches;  // [warps]
     Span* spans;     // [warps + 1]: the warps', the block's
     Block* here;
-    int* special;  // [2]: the tile's values are not all finite; by turns
+    int* special;           // [2]: the tile's values are not all finite; by turns
+    std::uint32_t* masked;  // [row_fragments, threads]: bit 4 j + e for Scores::at[i][j][e], of the tile, if changes()
   };
   // Of a thread, with g = lane / 4 and t = lane mod 4: of rows g and g + 8 of each 16, elements 2t and 2t + 1 of each 8.
   struct Scores {
-    float at[row_fragments][key_fragments][4];  // scores, then weights
-    std::uint32_t masked[row_fragments];        // bit 4 j + e: at[i][j][e]
+    float at[row_fragments][key_fragments][4];
   };
   struct Weights {  // of 16 keys each: first factors of products
     std::uint32_t at[row_fragments][key_fragments / 2][4];
-    std::uint32_t masked[row_fragments];
   };
   struct Rows {
     float sums[row_fragments][dim_fragments][4];
@@ -357,7 +358,6 @@ struct AttentionMma {
     const int lane = context.lane();
     HEED_DEVICE_UNROLL
     for (int i = 0; i < row_fragments; ++i) {
-      scores.masked[i] = 0;
       HEED_DEVICE_UNROLL
       for (int j = 0; j < key_fragments; ++j) {
         HEED_DEVICE_UNROLL
@@ -388,12 +388,15 @@ struct AttentionMma {
     }
   }
 
+  // Whether there is something between the product and the softmax for a warp.
+  HEED_DEVICE bool changes(const Span& own, int first) const { return modified || !own.covers(first); }
   // Everything between the product and the softmax; −∞ for what is not attended.
   template <class Context>
   HEED_DEVICE void change_scores(Context& context, const Shared& shared, int first, Scores& scores) const {
     const Index own_key = shared.here->origin + first + context.lane() % 4 * 2;
     HEED_DEVICE_UNROLL
     for (int i = 0; i < row_fragments; ++i) {
+      std::uint32_t masked = 0;
       HEED_DEVICE_UNROLL
       for (int half = 0; half < 2; ++half) {
         const int r = row_of(context, i, half);
@@ -416,10 +419,11 @@ struct AttentionMma {
                   changed_score<Context>(call.options, modifier, row, own_key + (j * 8 + e), score * scale) * log2_e;
             }
             if (!attended) score = minus_infinity<float>();
-            if (score == minus_infinity<float>()) scores.masked[i] |= 1U << (4 * j + 2 * half + e);
+            if (score == minus_infinity<float>()) masked |= 1U << (4 * j + 2 * half + e);
           }
         }
       }
+      shared.masked[i * threads + context.thread()] = masked;
     }
   }
 
@@ -463,7 +467,6 @@ struct AttentionMma {
   HEED_DEVICE static void pack(const Scores& scores, Weights& weights) {
     HEED_DEVICE_UNROLL
     for (int i = 0; i < row_fragments; ++i) {
-      weights.masked[i] = scores.masked[i];
       HEED_DEVICE_UNROLL
       for (int j = 0; j < key_fragments; ++j) {
         HEED_DEVICE_UNROLL
@@ -521,16 +524,17 @@ struct AttentionMma {
   }
   // The same without what is masked. The weights of the warp's rows go where its queries were: −0 if masked.
   template <class Context>
-  HEED_DEVICE static void add_special_values(Context& context, const Shared& shared, const Weights& weights,
-                                             Rows& result) {
+  HEED_DEVICE static void add_special_values(Context& context, const Shared& shared, bool changed,
+                                             const Weights& weights, Rows& result) {
     context.sync_warp();  // its queries are no longer read
     HEED_DEVICE_UNROLL
     for (int i = 0; i < row_fragments; ++i) {
+      const std::uint32_t all_masked = changed ? shared.masked[i * threads + context.thread()] : 0;
       HEED_DEVICE_UNROLL
       for (int j = 0; j < key_fragments; ++j) {
         HEED_DEVICE_UNROLL
         for (int half = 0; half < 2; ++half) {
-          const std::uint32_t masked = weights.masked[i] >> (4 * j + 2 * half);
+          const std::uint32_t masked = all_masked >> (4 * j + 2 * half);
           const std::uint32_t pair = weights.at[i][j / 2][j % 2 * 2 + half] | (masked & 1U) << 15 | (masked & 2U) << 30;
           T* const row = shared.query + row_of(context, i, half) * Dims;
           *reinterpret_cast<std::uint32_t*>(row + j * 8 + context.lane() % 4 * 2) = pair;
