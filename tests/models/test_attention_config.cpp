@@ -220,6 +220,8 @@ TEST_CASE("attention config: members that are missing, of another type, or do no
         "heed: config.json: rope_scaling.low_freq_factor: expected a number, got true");
   CHECK(refusal(family("gpt_oss", "\"sliding_window\": 3, \"layer_types\": [\"full_attention\"]")) ==
         "heed: config.json: layer_types: expected a list of 6 texts, one a layer");
+  CHECK(refusal(family("mistral", "")) ==
+        "heed: config.json: sliding_window: is missing, expected a number of tokens or null");
   CHECK(refusal(family("gpt_oss", "")) ==
         "heed: config.json: sliding_window: is missing, expected a whole number from 1 to 268435455");
   CHECK(refusal(family("llama", "\"num_key_value_heads\": 3")) ==

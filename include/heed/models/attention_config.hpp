@@ -21,7 +21,13 @@ inline const char* attention_layer_type(const ConfigReader& config, const Attent
   constexpr const char* full = "full_attention";
   constexpr const char* sliding = "sliding_attention";
   if (family.window == WindowRule::none) return full;
-  if (family.window == WindowRule::every_layer) return config.contains("sliding_window") ? sliding : full;
+  if (family.window == WindowRule::every_layer) {
+    // Transformers' default differs from family to family, and is nothing to rely on.
+    if (!config.mentions("sliding_window")) {
+      raise(config.problem("sliding_window").append("is missing, expected a number of tokens or null"));
+    }
+    return config.contains("sliding_window") ? sliding : full;
+  }
   const bool switched_off = family.window == WindowRule::from_layer && !config.flag("use_sliding_window", false);
   const Index first = config.size("max_window_layers", 28);
   Index period = family.window_period;

@@ -20,6 +20,8 @@ class ConfigReader {
       : object_(&object), file_(std::move(file)), path_(std::move(path)) {}
 
   bool contains(const char* name) const { return find(name) != nullptr; }
+  // True also for a member that is null.
+  bool mentions(const char* name) const { return object_->contains(name); }
 
   bool flag(const char* name, bool otherwise) const {
     const Json* value = find(name);

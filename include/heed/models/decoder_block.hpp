@@ -38,9 +38,9 @@ class DecoderBlock {
   DecoderBlock(const DecoderBlockWeights<T>& weights, const DecoderBlockOptions& options, const HeadLayout& heads,
                const B& backend = B())
       : attention_(weights.attention, options.attention, heads, backend),
-        attention_norms_(weights.attention_norms, options.norm),
+        attention_norms_("DecoderBlock", weights.attention_norms, options.norm, hidden_size()),
         mlp_(weights.mlp, options.activation, backend),
-        mlp_norms_(weights.mlp_norms, options.norm) {
+        mlp_norms_("DecoderBlock", weights.mlp_norms, options.norm, hidden_size()) {
     raise_if(check_input("DecoderBlock", "mlp.up.weight", weights.mlp.up.weight.view(),
                          {{"intermediate size", any}, {"hidden size", hidden_size()}}));
   }

@@ -37,9 +37,9 @@ class EncoderBlock {
                const B& backend = B())
       : options_(options),
         projections_("EncoderBlock", weights.attention, resolved(weights, heads), backend),
-        attention_norms_(weights.attention_norms, options.norm),
+        attention_norms_("EncoderBlock", weights.attention_norms, options.norm, hidden_size()),
         mlp_(weights.mlp, options.activation, backend),
-        mlp_norms_(weights.mlp_norms, options.norm) {
+        mlp_norms_("EncoderBlock", weights.mlp_norms, options.norm, hidden_size()) {
     raise_if(check_input("EncoderBlock", "mlp.up.weight", weights.mlp.up.weight.view(),
                          {{"intermediate size", any}, {"hidden size", hidden_size()}}));
   }

@@ -96,6 +96,9 @@ class Mlp {
     const Index columns = weights.up.weight.extent(1);
     const Axis in{"hidden size", columns};
     raise_if(check_input("Mlp", "gate.weight", weights.gate.weight.view(), {{"intermediate size", rows}, in}));
+    for (const LinearWeights<T>* part : {&weights.gate, &weights.up}) {
+      raise_if(check_linear_weights("Mlp", LinearWeightsView<T>(*part)));
+    }
     LinearWeights<T> all{Tensor<T, 2>({2 * rows, columns}), {}};
     const bool biased = !weights.up.bias.empty() || !weights.gate.bias.empty();
     if (biased) all.bias = Tensor<T, 1>({2 * rows});

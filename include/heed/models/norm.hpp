@@ -69,13 +69,18 @@ template <Scalar T, Backend B = Cpu>
 struct BlockNorms {
   std::optional<Norm<T, B>> before, after, sum;
 
-  BlockNorms(const BlockNormWeights<T>& weights, const NormOptions& options) {
-    const auto make = [&](const NormWeights<T>& from, std::optional<Norm<T, B>>& to) {
-      if (!from.weight.empty()) to.emplace(from, options);
+  // Copies the weights. `door` names the block in errors. Allocates. Errors: ShapeError.
+  BlockNorms(const char* door, const BlockNormWeights<T>& weights, const NormOptions& options, Index hidden_size) {
+    const Axis features{"hidden size", hidden_size};
+    const auto make = [&](const char* name, const NormWeights<T>& from, std::optional<Norm<T, B>>& to) {
+      if (from.weight.empty()) return;
+      raise_if(check_input(door, name, from.weight.view(), {features}));
+      if (!from.bias.empty()) raise_if(check_input(door, "norm bias", from.bias.view(), {features}));
+      to.emplace(from, options);
     };
-    make(weights.before, before);
-    make(weights.after, after);
-    make(weights.sum, sum);
+    make("norm before", weights.before, before);
+    make("norm after", weights.after, after);
+    make("norm of the sum", weights.sum, sum);
   }
 
   Index weight_bytes() const noexcept {
