@@ -49,7 +49,7 @@ struct AttentionMma {
     return shared_array_bytes<T>(rows * Dims) + 2 * shared_array_bytes<T>(tile * Dims) +
            shared_array_bytes<KeyRange>(rows) + shared_array_bytes<Reach>(warps) + shared_array_bytes<Span>(warps + 1) +
            shared_array_bytes<Block>(1) + shared_array_bytes<int>(2) +
-           shared_array_bytes<std::uint32_t>(row_fragments * threads);
+           shared_array_bytes<std::uint32_t>(row_fragments * threads) + shared_array_bytes<OwnTokens>(threads);
   }
 
   template <class Context>
@@ -66,6 +66,7 @@ struct AttentionMma {
     shared.here = context.template shared<Block>(1);
     shared.special = context.template shared<int>(2);
     shared.masked = context.template shared<std::uint32_t>(row_fragments * threads);
+    shared.tokens = context.template shared<OwnTokens>(threads);
 
     find_ranges(context, here, shared);
     fetch_queries(context, here, shared);
@@ -84,14 +85,15 @@ struct AttentionMma {
     if (end <= 0) return finish(context, shared, Rows());
 
     Rows result;
-    const T* const own_key = own_token(context, sequence_in_kernel(call, here.batch).key, here);
-    const T* const own_value = own_token(context, sequence_in_kernel(call, here.batch).value, here);
-    fetch_keys(context, shared, own_key, 0);
+    const AttentionSequence<T> sequence = call.sequence(here.batch);
+    shared.tokens[context.thread()] = {own_token(context, sequence.key, here),
+                                       own_token(context, sequence.value, here)};
+    fetch_keys(context, shared, 0);
     context.commit_copies();
     for (int first = 0; first < end; first += tile) {
       context.template wait_copies<0>();
       context.sync();  // the keys are there, and the values before are no longer read
-      fetch_values(context, shared, own_value, first);
+      fetch_values(context, shared, first);
       context.commit_copies();
 
       const Span own = shared.spans[context.warp()];
@@ -111,7 +113,7 @@ struct AttentionMma {
       const bool unlike = masks || !shared.spans[warps].covers(first);
       if (unlike && holds_special(context, shared.values)) shared.special[turn] = 1;
       context.sync();  // the values are there, and the keys are no longer read
-      if (first + tile < end) fetch_keys(context, shared, own_key, first + tile);
+      if (first + tile < end) fetch_keys(context, shared, first + tile);
       context.commit_copies();
       const bool special = unlike && shared.special[turn] != 0;
       // The next tile's was read before the sync() before and is written after the next one.
@@ -169,6 +171,11 @@ struct AttentionMma {
     Index origin;        // the key that its first tile begins with
     int first_of_group;  // which head's
   };
+  // Where a thread's 16 bytes of the first tile are, if tokens are evenly apart.
+  struct alignas(16) OwnTokens {
+    const T* key;
+    const T* value;
+  };
   struct Shared {
     T* query;   // [rows, Dims], each row used by its warp only
     T* keys;    // [tile, Dims]
@@ -178,6 +185,7 @@ struct AttentionMma {
     Span* spans;     // [warps + 1]: the warps', the block's
     Block* here;
     int* special;           // [2]: the tile's values are not all finite; by turns
+    OwnTokens* tokens;      // [threads]
     std::uint32_t* masked;  // [row_fragments, threads]: bit 4 j + e for Scores::at[i][j][e], of the tile, if changes()
   };
   // Of a thread, with g = lane / 4 and t = lane mod 4: of rows g and g + 8 of each 16, elements 2t and 2t + 1 of each 8.
@@ -233,7 +241,7 @@ struct AttentionMma {
     return context.warp() * own_rows + i * 16 + half * 8 + context.lane() / 4;
   }
   // Where 16 bytes lie: those of eight rows in different banks.
-  HEED_DEVICE static int place(int row, int chunk) { return row * Dims + (chunk ^ row % 8) * mma_chunk; }
+  HEED_DEVICE static int place(int row, int chunk) { return row * Dims + (chunk ^ (row & 7)) * mma_chunk; }
 
   template <class Context>
   HEED_DEVICE void find_ranges(Context& context, const Block& here, const Shared& shared) const {
@@ -282,7 +290,6 @@ struct AttentionMma {
       fetch(context, row, query.data_handle(), c % chunks, head_dim(), shared.query + place(r, c % chunks));
     }
   }
-  // Where this thread's 16 bytes of the first tile are, if tokens are evenly apart.
   template <class Context>
   HEED_DEVICE const T* own_token(Context& context, const RowHeads<T>& from, const Block& here) const {
     const Index token = here.origin + context.thread() / chunks - from.first;
@@ -290,18 +297,20 @@ struct AttentionMma {
   }
   // Tiles of keys and values, of those that some row attends.
   template <class Context>
-  HEED_DEVICE void fetch_keys(Context& context, const Shared& shared, const T* own, int first) const {
+  HEED_DEVICE void fetch_keys(Context& context, const Shared& shared, int first) const {
     if (even) {
-      fetch_even(context, shared, call.keys.key.elements, own, head_dim(), first, shared.keys);
+      fetch_even(context, shared, call.keys.key.elements, shared.tokens[context.thread()].key, head_dim(), first,
+                 shared.keys);
     } else {
       const RowHeads<T> from = sequence_in_kernel(call, shared.here->batch).key;
       fetch_uneven(context, shared, from, head_dim(), first, shared.keys);
     }
   }
   template <class Context>
-  HEED_DEVICE void fetch_values(Context& context, const Shared& shared, const T* own, int first) const {
+  HEED_DEVICE void fetch_values(Context& context, const Shared& shared, int first) const {
     if (even) {
-      fetch_even(context, shared, call.keys.value.elements, own, value_dim(), first, shared.values);
+      fetch_even(context, shared, call.keys.value.elements, shared.tokens[context.thread()].value, value_dim(), first,
+                 shared.values);
     } else {
       const RowHeads<T> from = sequence_in_kernel(call, shared.here->batch).value;
       fetch_uneven(context, shared, from, value_dim(), first, shared.values);
@@ -311,15 +320,17 @@ struct AttentionMma {
   HEED_DEVICE static void fetch_even(Context& context, const Shared& shared, const View<const T, 4>& tokens,
                                      const T* own, int dims, int first, T* to) {
     constexpr int at_once = threads / chunks;
+    static_assert(at_once % 8 == 0);
     const Span all = shared.spans[warps];
     const int row = context.thread() / chunks;
     const int chunk = context.thread() % chunks;
     const T* from = own + first * tokens.stride(1);
+    T* const own_to = to + place(row, chunk);  // further ones, multiples of eight rows on, are as they were placed
     HEED_DEVICE_UNROLL
     for (int i = 0; i < tile; i += at_once) {
       const int s = first + row + i;
       const bool exists = s >= all.begin && s < all.end && chunk * mma_chunk < dims;
-      context.copy_async(to + place(row + i, chunk), exists ? from : tokens.data_handle(), exists);
+      context.copy_async(own_to + i * Dims, exists ? from : tokens.data_handle(), exists);
       from += at_once * tokens.stride(1);
     }
   }
@@ -488,9 +499,13 @@ struct AttentionMma {
         const Block here = *shared.here;
         Dropout dropout(static_cast<double>(call.options.dropout), call.options.dropout_seed, here.batch,
                         head_of(here, r), call.sequence(here.batch).offset + query_of(here, r));
-        float pair[2] = {1, 1};
-        dropout.apply(pair, 1, here.origin + first + bit / 4 * 8 + context.lane() % 4 * 2, 2, 1.0F);
-        kept |= (pair[0] != 0 ? 1U : 0U) << bit | (pair[1] != 0 ? 2U : 0U) << bit;
+        // Four keys share their random words; whose two of them these are is known only now.
+        const Index key = here.origin + first + bit / 4 * 8 + context.lane() % 4 / 2 * 4;
+        float four[4] = {1, 1, 1, 1};
+        dropout.apply(four, 1, key & (far - 4), 4, 1.0F);
+        const bool later = context.lane() % 2 != 0;
+        kept |= ((later ? four[2] : four[0]) != 0 ? 1U : 0U) << bit;
+        kept |= ((later ? four[3] : four[1]) != 0 ? 2U : 0U) << bit;
       }
       HEED_DEVICE_UNROLL
       for (int j = 0; j < key_fragments; ++j) {
