@@ -494,7 +494,7 @@ struct AttentionMerge {
 
 // The keys of rows that are few are cut into parts, so that there are blocks enough for a device; their number depends on
 // the sizes of the tensors alone, not on lengths, which only the device knows.
-inline constexpr Index attention_few_rows = 16;
+inline constexpr Index attention_rows_cut_by_keys = 16;
 inline constexpr Index attention_part_blocks = 512;
 inline constexpr Index attention_least_keys = 256;
 
@@ -543,7 +543,7 @@ template <class T, class Runtime>
 std::size_t attention_workspace_kernel(const Device<Runtime>&, const AttentionExtents& extents) noexcept {
   auto measure = BasicWorkspace<DeviceMemory<Runtime>>::measuring();
   if (extents.keys >= 2 * impl::attention_least_keys) {
-    measure.template take<accumulator_t<T>>(impl::attention_part_blocks * impl::attention_few_rows *
+    measure.template take<accumulator_t<T>>(impl::attention_part_blocks * impl::attention_rows_cut_by_keys *
                                             (extents.value_head_dim + 2));
   }
   return measure.size_needed();
@@ -568,7 +568,7 @@ void attention_kernel(const Device<Runtime>& device, const AttentionArguments<T,
                                         1,
                                         0,
                                         {}};
-  if (extents.queries * group > impl::attention_few_rows) {
+  if (extents.queries * group > impl::attention_rows_cut_by_keys) {
     if constexpr (sizeof(T) == 2) {
       if (impl::launch_attention_mma(device, work.call, modifier, work.scale)) return;
     }
