@@ -268,6 +268,7 @@ TEST_CASE("safetensors: what cannot be opened is a SystemError with path and rea
   };
   const std::string absent = folder.file("absent.safetensors");
   CHECK(text(absent) == "heed: SafetensorsReader: " + absent + ": No such file or directory");
+  CHECK(text(absent + "\n\x1b[1m") == "heed: SafetensorsReader: " + absent + "??[1m: No such file or directory");
   CHECK(text(folder.path()) == "heed: SafetensorsReader: " + folder.path() + ": is a folder");
   CHECK_THROWS_AS((void)SafetensorsReader::open(absent), heed::SystemError);
   CHECK_THROWS_AS((void)SafetensorsReader::open(folder.path()), heed::SystemError);

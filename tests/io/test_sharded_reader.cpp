@@ -92,7 +92,8 @@ TEST_CASE("ShardedReader: an index that its files do not bear out") {
         "heed: ShardedReader: d: no such tensor in the file that the index says, two.safetensors");
   CHECK(shards.with_index(a + R"("b": "three.safetensors", )" + c) ==
         "heed: SafetensorsReader: " + shards.folder.file("three.safetensors") + ": No such file or directory");
-  for (const std::string name : {"../one.safetensors", "/etc/passwd", "..", "", "c:one", "x\\\\y"}) {
+  for (const std::string name :
+       {"../one.safetensors", "/etc/passwd", "..", "", "c:one", "x\\\\y", "two.safetensors\\u0000", "x\\ny"}) {
     INFO("name: ", name);
     CHECK(shards.with_index(a + "\"b\": \"" + name + "\", " + c)
               .find("heed: ShardedReader: b: expected the name of a file beside the index, got \"") == 0);

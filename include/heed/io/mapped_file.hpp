@@ -32,12 +32,17 @@
 
 namespace heed::inline HEED_ABI {
 
-// "heed: <door>: <path>: <reason>" for what the operating system refused. Of a very long path the end is shown.
+// "heed: <door>: <path>: <reason>" for what the operating system refused. Of a very long path the end is shown, and of
+// control characters a question mark.
 inline Problem system_problem(const char* door, const std::string& path, const char* reason) noexcept {
   constexpr std::size_t longest = 300;
   const bool cut = path.size() > longest;
   Problem problem(ErrorKind::system, "heed: ");
-  problem.append(door).append(cut ? ": ..." : ": ").append(path.c_str() + (cut ? path.size() - longest : 0));
+  problem.append(door).append(cut ? ": ..." : ": ");
+  for (std::size_t i = cut ? path.size() - longest : 0; i < path.size(); ++i) {
+    const char letter[] = {static_cast<unsigned char>(path[i]) < 0x20 ? '?' : path[i], '\0'};
+    problem.append(letter);
+  }
   return problem.append(": ").append(reason);
 }
 

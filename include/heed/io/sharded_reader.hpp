@@ -106,8 +106,11 @@ class ShardedReader {
     return check_index(*map, files);
   }
 
-  // Files lie beside the index: a name with a separator could lead anywhere.
+  // Files lie beside the index: a name with a separator could lead anywhere, one with a zero to another file.
   static bool is_file_name(const std::string& name) noexcept {
+    for (const char letter : name) {
+      if (static_cast<unsigned char>(letter) < 0x20) return false;
+    }
     return !name.empty() && name != "." && name != ".." && name.find_first_of("/\\:") == std::string::npos;
   }
 
