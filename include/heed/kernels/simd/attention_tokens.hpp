@@ -35,6 +35,7 @@ class AttentionTokens {
     end_ = end;
   }
 
+  // Keys as rows.
   void take_keys() noexcept {
     if constexpr (std::is_same_v<T, A>) {
       if (lie_well(key_)) {
@@ -51,8 +52,8 @@ class AttentionTokens {
     }
   }
 
-  // full: every row attends all of them. Where one does not, it matters whether all are
-  // finite, and they are copied to find that out.
+  // full: every row attends all of the tile's keys. Where one does not, it matters whether all values are finite, and
+  // they are copied to find that out.
   void take_values(bool full) noexcept {
     values_are_finite_ = true;
     if constexpr (std::is_same_v<T, A>) {
