@@ -8,6 +8,7 @@ BUSY = "the load average was above 0.5 when this began: other programs were at w
 NAMES = {
     "batch": "batch {}",
     "tokens": "{} tokens",
+    "shortest": "the shortest of {}",
     "heads": "{} heads",
     "kv_heads": "{} kv heads",
     "head_dim": "head dim {}",

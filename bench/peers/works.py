@@ -3,6 +3,7 @@
 import glob
 import math
 import os
+import tempfile
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch.nn import functional
 import graphs
 import library
 import needle
+import sentences
 from library import Job, Threads
 from measure import Contestant, Work
 
@@ -187,6 +189,32 @@ def self_attention(batch, tokens, threads):
     return work
 
 
+def sentence_embeddings(batch, tokens, threads, shortest=None):
+    """all-MiniLM-L6-v2's sizes. shortest: sentences of that many to `tokens` tokens, padded to the longest."""
+    ids = torch.randint(sentences.VOCABULARY, (batch, tokens), generator=torch.Generator().manual_seed(0))
+    valid = torch.ones(batch, tokens, dtype=torch.bool)
+    shape = {"batch": batch, "tokens": tokens}
+    operations = sentences.operations(batch, tokens)
+    if shortest is not None:
+        shape["shortest"] = shortest
+        lengths = torch.linspace(shortest, tokens, batch).round().long()
+        valid = torch.arange(tokens) < lengths[:, None]
+        operations = sum(sentences.operations(1, int(length)) for length in lengths)
+    work = Work("sentence embeddings", shape, "float", threads, "GFLOP/s", operations, tolerance=1e-5)
+
+    weights = sentences.random_weights()
+    out = torch.zeros(batch, sentences.HIDDEN)
+    with tempfile.TemporaryDirectory() as folder:
+        sentences.write(folder, weights)
+        work.contestants["heed"] = by_heed(
+            out, "heed_sentences", folder, Threads(threads), batch, tokens, ids, valid, out
+        )
+    mask = None if shortest is None else valid
+    work.contestants["torch"] = by_torch(sentences.by_torch(weights, ids, mask))
+    work.contestants["onnxruntime"] = by_torch(sentences.by_onnxruntime(weights, ids, mask, threads))
+    return work
+
+
 def needle_search(batch, count, threads):
     """A text of so many bytes in each row of a batch."""
     work = Work("needle", {"batch": batch, "bytes": count}, "float", threads, "KB/s", float(batch * count))
@@ -242,6 +270,9 @@ def all_works(quick, threads):
         add(linear, m, 768, 768, "bfloat16", threads)
     for batch, tokens in ((1, 16), (1, 64), (1, 256), (32, 32), (32, 128)):
         add(self_attention, batch, tokens, threads)
+    for batch, tokens in ((1, 16), (32, 32)) if quick else ((1, 16), (1, 128), (32, 32), (8, 128)):
+        add(sentence_embeddings, batch, tokens, threads)
+    add(sentence_embeddings, 32, 64, threads, shortest=8)
     add(needle_search, 1, 8192 if quick else 32768, threads)
     add(needle_search, 48, 1024 if quick else 8192, threads)
     return works
