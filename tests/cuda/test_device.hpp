@@ -1,8 +1,6 @@
 // The device that tests run kernels on: the imitated one, and, where nvcc compiles them, the real one.
 #pragma once
 
-#include <doctest/doctest.h>
-
 #if defined(__CUDACC__)
 #include "heed/cuda.hpp"
 #else
@@ -33,23 +31,6 @@ template <class T, int Rank>
 using DeviceTensor = heed::Tensor<T, Rank, TestDevice::space_type>;
 template <class T, int Rank>
 using DeviceView = heed::View<T, Rank, TestDevice::space_type>;
-
-// Calls check(device) for each order in which the warps of a kernel can run. A real device has one of its own.
-template <class F>
-void for_each_warp_order(F&& check) {
-#if defined(__CUDACC__)
-  check(make_device());
-#else
-  const struct {
-    const char* name;
-    heed::WarpOrder order;
-  } orders[] = {{"up", heed::WarpOrder::up}, {"down", heed::WarpOrder::down}, {"shuffled", heed::WarpOrder::shuffled}};
-  for (const auto& each : orders) {
-    INFO("warps run ", each.name);
-    check(TestDevice(heed::HostRuntime({.order = each.order, .seed = 7})));
-  }
-#endif
-}
 
 // A tensor's copy on the device.
 template <class T, int Rank>

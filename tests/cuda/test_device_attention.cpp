@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "cuda/attention_on_device.hpp"
+#include "cuda/warp_orders.hpp"
 #include "ops/random_attention.hpp"
 
 namespace {

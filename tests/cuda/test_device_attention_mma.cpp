@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "cuda/attention_on_device.hpp"
+#include "cuda/warp_orders.hpp"
 #include "heed/cuda/kernels/attention_mma.hpp"
 #include "ops/random_attention.hpp"
 

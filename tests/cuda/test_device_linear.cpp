@@ -1,7 +1,7 @@
 // ops::linear on a device, against Reference in double.
 #include <doctest/doctest.h>
 
-#include "cuda/test_device.hpp"
+#include "cuda/warp_orders.hpp"
 #include "heed/ops/linear.hpp"
 
 namespace {

@@ -1,7 +1,7 @@
 // ops::memory_retrieve, ops::memory_update and ops::gated_mix on a device, against Reference in double.
 #include <doctest/doctest.h>
 
-#include "cuda/test_device.hpp"
+#include "cuda/warp_orders.hpp"
 #include "heed/cuda/kernels/compressive_memory.hpp"
 #include "heed/ops/compressive_memory.hpp"
 #include "heed/ops/gated_mix.hpp"

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "cuda/test_device.hpp"
+#include "cuda/warp_orders.hpp"
 #include "heed/ops/activations.hpp"
 #include "heed/ops/embedding.hpp"
 #include "heed/ops/layer_norm.hpp"

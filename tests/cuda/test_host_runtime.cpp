@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string>
 
-#include "cuda/test_device.hpp"
+#include "cuda/warp_orders.hpp"
 #include "cuda/weights.hpp"
 #include "heed/layers/multi_head_self_attention.hpp"
 #include "support/error_text.hpp"

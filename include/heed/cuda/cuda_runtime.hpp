@@ -19,6 +19,9 @@ class CudaRuntime {
     }
   }
 
+  // For what has no memory yet.
+  static CudaRuntime none() noexcept { return CudaRuntime(); }
+
   static constexpr const char* name() noexcept { return "cuda"; }
   cudaStream_t stream() const noexcept { return stream_; }
 
@@ -71,7 +74,9 @@ class CudaRuntime {
   }
 
  private:
-  cudaStream_t stream_;
+  CudaRuntime() noexcept = default;
+
+  cudaStream_t stream_ = nullptr;
 };
 
 }  // namespace heed::inline HEED_ABI

@@ -26,6 +26,8 @@ namespace heed::inline HEED_ABI {
 //
 // One thread at a time.
 class HostRuntime {
+  struct State;
+
  public:
   // What was asked for, but for what is being captured.
   struct Counts {
@@ -50,6 +52,9 @@ class HostRuntime {
   explicit HostRuntime(const HostExecutorOptions& options = {}) : state_(std::make_shared<State>()) {
     state_->options = options;
   }
+
+  // For what has no memory yet.
+  static HostRuntime none() noexcept { return HostRuntime(std::shared_ptr<State>()); }
 
   static constexpr const char* name() noexcept { return "device_host"; }
   const Counts& counts() const noexcept { return state_->counts; }
@@ -185,6 +190,8 @@ class HostRuntime {
     auto& operations = state_->capturing ? state_->captured.operations_ : state_->queue;
     operations.push_back({what, std::move(run)});
   }
+
+  explicit HostRuntime(std::shared_ptr<State> state) noexcept : state_(std::move(state)) {}
 
   std::shared_ptr<State> state_;
 };

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
 #include <utility>
 
 #include "heed/core/tensor.hpp"
@@ -21,18 +20,15 @@ template <class Runtime>
 class DeviceBytes {
  public:
   DeviceBytes() noexcept = default;
-  DeviceBytes(const Runtime& runtime, std::size_t bytes) : bytes_(bytes) {
-    if (bytes == 0) return;
-    runtime_.emplace(runtime);
-    data_ = runtime_->allocate(bytes);
-  }
+  DeviceBytes(const Runtime& runtime, std::size_t bytes)
+      : runtime_(runtime), data_(bytes > 0 ? runtime.allocate(bytes) : nullptr), bytes_(bytes) {}
   DeviceBytes(DeviceBytes&& other) noexcept { swap(other); }
   DeviceBytes& operator=(DeviceBytes&& other) noexcept {
     swap(other);
     return *this;
   }
   ~DeviceBytes() {
-    if (data_ != nullptr) runtime_->release(data_);
+    if (data_ != nullptr) runtime_.release(data_);
   }
   void swap(DeviceBytes& other) noexcept {
     std::swap(runtime_, other.runtime_);
@@ -42,10 +38,10 @@ class DeviceBytes {
   void* data() const noexcept { return data_; }
   std::size_t size() const noexcept { return bytes_; }
   // Of memory that is not empty.
-  const Runtime& runtime() const noexcept { return *runtime_; }
+  const Runtime& runtime() const noexcept { return runtime_; }
 
  private:
-  std::optional<Runtime> runtime_;
+  Runtime runtime_ = Runtime::none();
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
 };

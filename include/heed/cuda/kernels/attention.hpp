@@ -495,12 +495,12 @@ struct AttentionMerge {
 // The keys of rows that are few are cut into parts, so that there are blocks enough for a device; their number depends on
 // the sizes of the tensors alone, not on lengths, which only the device knows.
 inline constexpr Index attention_rows_cut_by_keys = 16;
-inline constexpr Index attention_part_blocks = 512;
-inline constexpr Index attention_least_keys = 256;
+inline constexpr Index device_attention_blocks = 512;
+inline constexpr Index device_attention_least_keys = 256;
 
-inline Index attention_parts(Index blocks, Index keys) noexcept {
-  const Index by_keys = keys / attention_least_keys;
-  const Index by_blocks = blocks > 0 ? attention_part_blocks / blocks : 0;
+inline Index device_attention_parts(Index blocks, Index keys) noexcept {
+  const Index by_keys = keys / device_attention_least_keys;
+  const Index by_blocks = blocks > 0 ? device_attention_blocks / blocks : 0;
   const Index parts = by_keys < by_blocks ? by_keys : by_blocks;
   return parts < 1 ? 1 : parts;
 }
@@ -542,8 +542,8 @@ void launch_attention_dims(const Device<Runtime>& device, const AttentionWork<T,
 template <class T, class Runtime>
 std::size_t attention_workspace_kernel(const Device<Runtime>&, const AttentionExtents& extents) noexcept {
   auto measure = BasicWorkspace<DeviceMemory<Runtime>>::measuring();
-  if (extents.keys >= 2 * impl::attention_least_keys) {
-    measure.template take<accumulator_t<T>>(impl::attention_part_blocks * impl::attention_rows_cut_by_keys *
+  if (extents.keys >= 2 * impl::device_attention_least_keys) {
+    measure.template take<accumulator_t<T>>(impl::device_attention_blocks * impl::attention_rows_cut_by_keys *
                                             (extents.value_head_dim + 2));
   }
   return measure.size_needed();
@@ -580,7 +580,7 @@ void attention_kernel(const Device<Runtime>& device, const AttentionArguments<T,
     return;
   }
   if (!arguments.options.weights.present()) {
-    work.parts = impl::attention_parts(extents.batch * extents.num_kv_heads, extents.keys);
+    work.parts = impl::device_attention_parts(extents.batch * extents.num_kv_heads, extents.keys);
   }
   if (work.parts > 1) {
     const Index tile = attention_tile_keys;  // a multiple of all kernels' tiles

@@ -69,7 +69,7 @@ struct MemoryRetrieveKernel {
         sum += feature * z(d);
       }
       divisors[i] = warp_sum(context, sum);
-      divisors[i] = empty || !exists ? A(0) : divisors[i] + epsilon;
+      divisors[i] = empty ? A(0) : divisors[i] + epsilon;
       if (exists && denominator.present() && context.lane() == 0) denominator(b, first + row, h) = divisors[i];
     }
     context.sync_warp();  // the features are there
