@@ -20,7 +20,7 @@ struct TokenHead {
   const std::int8_t* codes = nullptr;  // instead of elements
   A scale = 0;
 
-  HEED_ANYWHERE A operator[](Index d) const noexcept {
+  HEED_INLINE A operator[](Index d) const noexcept {  // kernels of devices have conversions of their own
     return codes != nullptr ? scale * static_cast<A>(codes[d]) : widen(elements[d]);
   }
 };
