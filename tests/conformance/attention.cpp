@@ -1,6 +1,7 @@
 // Group attention, and the seed's repeat_kv.
 #include "heed/ops/attention.hpp"
 
+#include "conformance/attention_on_device.hpp"
 #include "conformance/masks.hpp"
 #include "conformance/run.hpp"
 #include "heed/ops/alibi.hpp"
@@ -54,7 +55,7 @@ void run_attention(Case& test, const Setup& setup) {
   }
   expect_mask(test, "input.mask");
 
-  dispatch(setup, [&]<class T>(const auto& backend) {
+  dispatch_attention(setup, [&]<class T>(const auto& backend) {
     using A = accumulator_t<T>;
     auto options = attention_options<T>(attributes);
     const Mask<T> mask(test, "input.mask");
@@ -77,7 +78,7 @@ void run_attention(Case& test, const Setup& setup) {
       weights = Tensor<T, 4>({query.extent(0), query.extent(2), query.extent(1), key.extent(1)});
       options.weights = weights;
     }
-    test.check("output.output", heed::ops::attention(backend, query, key, value, options));
+    test.check("output.output", attend(backend, query, key, value, options));
     test.check("output.lse", lse);
     if (test.contains("output.weights")) test.check("output.weights", weights);
   });
@@ -85,7 +86,7 @@ void run_attention(Case& test, const Setup& setup) {
 
 void run_attention_varlen(Case& test, const Setup& setup) {
   expect_heads(test);
-  dispatch(setup, [&]<class T>(const auto& backend) {
+  dispatch_attention(setup, [&]<class T>(const auto& backend) {
     const auto query = test.read<T, 3>("input.q");
     const auto key = test.read<T, 3>("input.k");
     const auto value = test.read<T, 3>("input.v");
@@ -93,8 +94,7 @@ void run_attention_varlen(Case& test, const Setup& setup) {
     const auto keys = test.read<std::int64_t, 1>("input.cu_seqlens_k");
     Tensor<T, 3> out({query.extent(0), query.extent(1), value.extent(2)});
     Tensor<accumulator_t<T>, 2> lse({query.extent(1), query.extent(0)});
-    heed::ops::attention_varlen(backend, query, key, value, queries, keys, out, lse,
-                                attention_options<T>(test.attributes()));
+    attend_varlen(backend, query, key, value, queries, keys, out, lse, attention_options<T>(test.attributes()));
     test.check("output.output", out);
     test.check("output.lse", lse);
   });

@@ -191,7 +191,7 @@ int main(int argc, char** argv) {
   bool verbose = false;
   app.add_option("--backend", setup.backend, "What runs them")
       ->check(CLI::IsMember({
-        "reference", "simd", "cpu", "eigen",
+        "reference", "simd", "cpu", "eigen", "device_host",
 #if HEED_TEST_COMPILED
             "compiled"
 #endif

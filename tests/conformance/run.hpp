@@ -15,7 +15,7 @@
 namespace conformance {
 
 struct Setup {
-  std::string backend = "cpu";    // reference, simd, cpu, eigen, compiled
+  std::string backend = "cpu";    // reference, simd, cpu, eigen, compiled, device_host
   std::string scalar = "double";  // double, float
   std::string weights = {};       // a folder with the weights that cases say are not in them; or none
 };
@@ -54,6 +54,8 @@ template <class Run>
 void with_backend(const Setup& setup, Run&& run) {
   if (setup.backend == "reference") {
     run(heed::Reference());
+  } else if (setup.backend == "device_host") {
+    throw CaseSkipped("not for devices");  // but in adapters that look for it themselves
   } else if (setup.backend == "simd") {
     run(heed::Simd());
   } else if (setup.backend == "eigen") {
