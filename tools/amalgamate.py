@@ -16,13 +16,15 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 INCLUDE = ROOT / "include"
 INCLUDE_LINE = re.compile(r'^\s*#\s*include\s*["<](heed/[^">]+)[">]')
-CONDITION_LINE = re.compile(r"^\s*#\s*(if|ifdef|ifndef|endif)\b")
+CONDITION_LINE = re.compile(r"^\s*#\s*(if|ifdef|ifndef|endif)\b\s*(.*)")
+# Only false for a compiler of device code, which the one header is not for, and where nothing may be compiled.
+ALWAYS_TRUE = ["HEED_CPU_KERNELS", "!defined(HEED_REFUSED)"]
 
 
 def expand(name, done, out):
     """Appends the lines of header `name`, and before them, where they are included, those of the headers it needs."""
     done.add(name)
-    depth = 0
+    conditions = []
     lines = (INCLUDE / name).read_text(encoding="utf-8").splitlines()
     while lines and not lines[-1].strip():
         lines.pop()
@@ -31,15 +33,16 @@ def expand(name, done, out):
         if line.strip() == "#pragma once":
             continue
         condition = CONDITION_LINE.match(line)
-        if condition:
-            depth += -1 if condition[1] == "endif" else 1
+        if condition and condition[1] == "endif":
+            conditions.pop()
+        elif condition:
+            conditions.append(condition[2])
         included = INCLUDE_LINE.match(line)
         if not included:
             out.append(line)
         elif included[1] not in done:
-            # Text under a condition would be missing where a later header needs it without; but heed.hpp's own
-            # condition is only false where nothing may be compiled.
-            if depth > 0 and name != "heed/heed.hpp":
+            # Text under a condition would be missing where a later header needs it without.
+            if any(each not in ALWAYS_TRUE for each in conditions):
                 sys.exit(f"{name}:{number}: cannot put in a header that is included under a condition")
             expand(included[1], done, out)
             out.append(f"// ---- {name}, continued")
