@@ -48,7 +48,7 @@ struct AttentionMma {
   int shared_bytes() const {
     return shared_array_bytes<T>(rows * Dims) + 2 * shared_array_bytes<T>(tile * Dims) +
            shared_array_bytes<KeyRange>(rows) + shared_array_bytes<Reach>(warps) + shared_array_bytes<Span>(warps + 1) +
-           shared_array_bytes<Block>(1) + shared_array_bytes<int>(2) +
+           shared_array_bytes<Block>(1) + shared_array_bytes<int>(warps) +
            shared_array_bytes<std::uint32_t>(row_fragments * threads) + shared_array_bytes<OwnTokens>(threads);
   }
 
@@ -64,7 +64,7 @@ struct AttentionMma {
     shared.reaches = context.template shared<Reach>(warps);
     shared.spans = context.template shared<Span>(warps + 1);
     shared.here = context.template shared<Block>(1);
-    shared.special = context.template shared<int>(2);
+    shared.special = context.template shared<int>(warps);
     shared.masked = context.template shared<std::uint32_t>(row_fragments * threads);
     shared.tokens = context.template shared<OwnTokens>(threads);
 
@@ -79,7 +79,6 @@ struct AttentionMma {
     if (context.thread() == 0) {
       shared.spans[warps] = reach.from(here.origin);
       *shared.here = here;
-      shared.special[0] = shared.special[1] = 0;
     }
     context.sync();  // that is there
     if (end <= 0) return finish(context, shared, Rows());
@@ -109,15 +108,12 @@ struct AttentionMma {
       }
 
       context.template wait_copies<0>();
-      const int turn = first / tile % 2;
       const bool unlike = masks || !shared.spans[warps].covers(first);
-      if (unlike && holds_special(context, shared.values)) shared.special[turn] = 1;
+      if (unlike) note_special(context, shared);
       context.sync();  // the values are there, and the keys are no longer read
       if (first + tile < end) fetch_keys(context, shared, first + tile);
       context.commit_copies();
-      const bool special = unlike && shared.special[turn] != 0;
-      // The next tile's was read before the sync() before and is written after the next one.
-      if (context.thread() == 0) shared.special[1 - turn] = 0;
+      const bool special = unlike && holds_special(shared);
       if (attends && !special) add_values(context, shared, weights, result);
       if (attends && special) {
         add_special_values(context, shared, changes(shared.spans[context.warp()], first), weights, result);
@@ -184,7 +180,7 @@ struct AttentionMma {
     Reach* reaches;  // [warps]
     Span* spans;     // [warps + 1]: the warps', the block's
     Block* here;
-    int* special;           // [2]: the tile's values are not all finite; by turns
+    int* special;           // [warps]: what the warp fetched of the tile's values is not all finite
     OwnTokens* tokens;      // [threads]
     std::uint32_t* masked;  // [row_fragments, threads]: bit 4 j + e for Scores::at[i][j][e], of the tile, if changes()
   };
@@ -346,22 +342,28 @@ struct AttentionMma {
       fetch(context, row, from.heads.elements.data_handle(), chunk, dims, to + place(r, chunk));
     }
   }
-  // Among what this thread fetched.
+  // Whether there are infinities or NaN among a tile's values: each thread looks at those it fetched.
   template <class Context>
-  HEED_DEVICE static bool holds_special(Context& context, const T* values) {
+  HEED_DEVICE static void note_special(Context& context, const Shared& shared) {
     struct alignas(16) Chunk {
       std::uint32_t at[mma_chunk / 2];
     };
     constexpr std::uint32_t exponent = std::is_same_v<T, bfloat16> ? 0x7f80 : 0x7c00;
     bool special = false;
     for (int r = context.thread() / chunks; r < tile; r += threads / chunks) {
-      const Chunk chunk = *reinterpret_cast<const Chunk*>(values + place(r, context.thread() % chunks));
+      const Chunk chunk = *reinterpret_cast<const Chunk*>(shared.values + place(r, context.thread() % chunks));
       HEED_DEVICE_UNROLL
       for (const std::uint32_t pair : chunk.at) {
         special = special || (pair & exponent) == exponent || (pair >> 16 & exponent) == exponent;
       }
     }
-    return special;
+    const int of_warp = warp_max(context, special ? 1 : 0);
+    if (context.lane() == 0) shared.special[context.warp()] = of_warp;
+  }
+  HEED_DEVICE static bool holds_special(const Shared& shared) {
+    int special = 0;
+    for (int w = 0; w < warps; ++w) special |= shared.special[w];
+    return special != 0;
   }
 
   template <class Context>
