@@ -76,7 +76,7 @@ TEST_CASE("what is written beside a tensor is found") {
   const auto fault = [](auto& context, auto to) {
     if (context.thread() == 0) to.pointer()[-1] = 1;
   };
-  device.launch(FaultyKernel<decltype(fault)>{heed::in_kernel(out.view()), fault}, 1);
+  device.launch(FaultyKernel<std::remove_const_t<decltype(fault)>>{heed::in_kernel(out.view()), fault}, 1);
   CHECK(says(test::error_text([&] { device.sync(); }), "something was written beside a tensor"));
 }
 
@@ -90,7 +90,7 @@ TEST_CASE("copies land when they are waited for, and shared memory begins as NaN
     context.sync();
     to(context.thread()) = shared[context.thread()];  // without wait_copies()
   };
-  device.launch(FaultyKernel<decltype(early)>{heed::in_kernel(out.view()), early}, 1);
+  device.launch(FaultyKernel<std::remove_const_t<decltype(early)>>{heed::in_kernel(out.view()), early}, 1);
   CHECK(std::isnan(device.to_host(out)(63)));
 }
 
@@ -103,7 +103,7 @@ TEST_CASE("a barrier that is missing shows in one of the orders of warps") {
       shared[context.thread()] = 1;  // no sync()
       to(context.thread()) = shared[63 - context.thread()];
     };
-    device.launch(FaultyKernel<decltype(fault)>{heed::in_kernel(out.view()), fault}, 1);
+    device.launch(FaultyKernel<std::remove_const_t<decltype(fault)>>{heed::in_kernel(out.view()), fault}, 1);
     const auto result = device.to_host(out);
     for (const float element : result.span()) wrong += element == 1 ? 0 : 1;
   });
@@ -169,7 +169,7 @@ TEST_CASE("device: a layer's forward allocates nothing, is captured as a graph, 
   CHECK(graph.size() == 3);  // two products and the attention
 
   const heed::MultiHeadSelfAttention<double, heads, heed::Reference> reference(test::as_double(weights));
-  for (const std::uint64_t seed : {3, 4}) {
+  for (const std::uint64_t seed : {std::uint64_t{3}, std::uint64_t{4}}) {
     const auto input = test::random_tensor<float>({1, 5, 16}, seed);
     device.copy(input, x);
     runtime.replay(graph);
