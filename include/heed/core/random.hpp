@@ -17,7 +17,10 @@ namespace heed {
 struct RandomWords {
   std::uint32_t words[4] = {};
 
-  HEED_ANYWHERE constexpr std::uint32_t operator[](Index lane) const noexcept { return words[lane]; }
+  HEED_ANYWHERE constexpr std::uint32_t operator[](Index lane) const noexcept {
+    // Not words[lane]: on a device registers have no index, so they would all go to memory.
+    return lane == 0 ? words[0] : lane == 1 ? words[1] : lane == 2 ? words[2] : words[3];
+  }
 };
 
 // Philox4x32-10: four random words for each counter under each seed (the key: its low, then its high word). For one
