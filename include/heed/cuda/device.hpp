@@ -94,13 +94,7 @@ class Device {
 // A view of device memory as kernels see it: there it is their own memory.
 template <class T, int Rank, class Runtime>
 HEED_INLINE View<T, Rank> in_kernel(const View<T, Rank, DeviceMemory<Runtime>>& view) noexcept {
-  Index extents[Rank];
-  Index strides[Rank];
-  for (int axis = 0; axis < Rank; ++axis) {
-    extents[axis] = view.extent(axis);
-    strides[axis] = view.stride(axis);
-  }
-  return {view.data_handle(), extents, strides};
+  return for_check(view);
 }
 
 }  // namespace heed::inline HEED_ABI
