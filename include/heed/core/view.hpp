@@ -86,8 +86,8 @@ class View {
 
   // A backend cannot reach other memory than its own: copy the tensor there first.
   template <class TensorInOtherMemory>
-  requires(!std::is_same_v<typename TensorInOtherMemory::space_type, Space>)
-  constexpr View(const TensorInOtherMemory&) = delete;
+  requires(!std::is_same_v<typename TensorInOtherMemory::space_type, Space>) constexpr View(
+      const TensorInOtherMemory&) = delete;
 
   static constexpr int rank() noexcept { return Rank; }
   HEED_ANYWHERE constexpr Index extent(int axis) const noexcept { return extents_[axis]; }
