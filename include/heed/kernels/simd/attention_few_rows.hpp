@@ -59,7 +59,7 @@ HEED_NOINLINE void score_few_rows(const HeadTokens<T>& key, Index tile, const ac
   using A = accumulator_t<T>;
   constexpr Index w = simd::width<A>;
   const KeyRange keys = scores.keys;
-  const Index steps = (keys.end - keys.begin + w - 1) / w * ((key.dim + w - 1) / w);
+  const Index steps = (keys.end - keys.begin + w - 1) / w * (key.dim / w);
   TokensAhead<T> ahead(value, tile + keys.begin, tile + keys.end, steps);
   for (Index first = keys.begin; first < keys.end; first += w) {
     const Index count = keys.end - first < w ? keys.end - first : w;
@@ -85,12 +85,10 @@ HEED_NOINLINE void score_few_rows(const HeadTokens<T>& key, Index tile, const ac
       for (Index i = 0; i < w; ++i) add(block[i], q + i * panel);
       ahead.step();
     }
-    if (d < key.dim) {
-      simd::Vec<A> block[w];
-      for (Index i = 0; i < w; ++i) block[i] = load_elements<Codes, false>(tokens[i], d, key.dim - d);
-      simd::transpose<A>(block);
-      for (Index i = 0; i < key.dim - d; ++i) add(block[i], q + i * panel);
-      ahead.step();
+    for (; d < key.dim; ++d, q += panel) {  // what does not fill a vector: few, if any
+      alignas(64) A lanes[w];
+      for (Index i = 0; i < w; ++i) lanes[i] = tokens[i][d];
+      add(simd::load(lanes), q);
     }
     simd::Vec<A> turned[w];
     HEED_UNROLL
@@ -103,9 +101,9 @@ HEED_NOINLINE void score_few_rows(const HeadTokens<T>& key, Index tile, const ac
 
 // Vectors of a value that are weighted together: as many sums as keep the units busy and leave registers.
 template <int RowCount>
-inline constexpr int attention_few_vectors = RowCount >= 8   ? 2
-                                             : RowCount >= 4 ? 4
-                                                             : 8;
+inline constexpr int attention_few_vectors = RowCount > 8   ? 1
+                                             : RowCount > 4 ? 2
+                                                            : 4;
 
 // Elements d … d + Vectors · width − 1 of tile_out, for RowCount rows.
 template <int RowCount, int Vectors, bool Codes, bool Whole, class T>
@@ -157,7 +155,8 @@ HEED_NOINLINE void weigh_few_rows(const HeadTokens<T>& value, Index tile, KeyRan
     weigh_few_columns<RowCount, 1, Codes, false>(value, tile, keys, d, weights, stride, out, out_stride, ahead);
 }
 
-// Calls f with a constant that is no less than rows, at most attention_few_rows<A>.
+// Calls f with a constant that is no less than rows, at most attention_few_rows<A>. (Not with each: fewer than four rows
+// wait for memory all the same, and every constant is compiled.)
 template <class A, class F>
 HEED_INLINE void with_few_rows(Index rows, F&& f) noexcept {
   constexpr int most = static_cast<int>(attention_few_rows<A>);
@@ -167,10 +166,7 @@ HEED_INLINE void with_few_rows(Index rows, F&& f) noexcept {
   if constexpr (most > 4) {
     if (rows > 4) return f(std::integral_constant<int, 8>());
   }
-  if constexpr (most > 2) {
-    if (rows > 2) return f(std::integral_constant<int, 4>());
-  }
-  rows == 2 ? f(std::integral_constant<int, 2>()) : f(std::integral_constant<int, 1>());
+  f(std::integral_constant<int, (most < 4 ? most : 4)>());
 }
 
 }  // namespace heed::inline HEED_ABI::impl
