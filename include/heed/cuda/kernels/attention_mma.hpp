@@ -501,13 +501,10 @@ struct AttentionMma {
         const Block here = *shared.here;
         Dropout dropout(static_cast<double>(call.options.dropout), call.options.dropout_seed, here.batch,
                         head_of(here, r), call.sequence(here.batch).offset + query_of(here, r));
-        // Four keys share their random words; whose two of them these are is known only now.
-        const Index key = here.origin + first + bit / 4 * 8 + context.lane() % 4 / 2 * 4;
-        float four[4] = {1, 1, 1, 1};
-        dropout.apply(four, 1, key & (far - 4), 4, 1.0F);
-        const bool later = context.lane() % 2 != 0;
-        kept |= ((later ? four[2] : four[0]) != 0 ? 1U : 0U) << bit;
-        kept |= ((later ? four[3] : four[1]) != 0 ? 2U : 0U) << bit;
+        float pair[2] = {1, 1};
+        dropout.apply(pair, 1, here.origin + first + bit / 4 * 8 + context.lane() % 4 * 2, 2, 1.0F);
+        kept |= (pair[0] != 0 ? 1U : 0U) << bit;
+        kept |= (pair[1] != 0 ? 2U : 0U) << bit;
       }
       HEED_DEVICE_UNROLL
       for (int j = 0; j < key_fragments; ++j) {
