@@ -536,11 +536,11 @@ struct AttentionMma {
       }
     }
   }
-  // The same without what is masked. The weights of the warp's rows go where its queries were: −0 if masked.
+  // The same without what is masked. The weights of the warp's rows go where its queries were, which
+  // no one reads since the block's last barrier: −0 if masked.
   template <class Context>
   HEED_DEVICE static void add_special_values(Context& context, const Shared& shared, bool changed,
                                              const Weights& weights, Rows& result) {
-    context.sync_warp();  // its queries are no longer read
     HEED_DEVICE_UNROLL
     for (int i = 0; i < row_fragments; ++i) {
       const std::uint32_t all_masked = changed ? shared.masked[i * threads + context.thread()] : 0;
