@@ -28,6 +28,7 @@ TESTS = {
     "compressive_memory.hpp": ["test_device_memory"],
     "linear.hpp": ["test_device_linear"],
     "linear_mma.hpp": ["test_device_linear_mma"],
+    "mma.hpp": ["test_device_linear_mma"],
     "kv_append.hpp": ["test_device_kv_cache"],
     "norms.hpp": ["test_device_rows"],
     "softmax.hpp": ["test_device_rows"],
@@ -51,6 +52,9 @@ MUTATIONS = [
 
 # (file, part of the line): reason.
 SURVIVES = {
+    ("attention_mma.hpp", "exists ? row + chunk * mma_chunk"): "nothing is read through it then",
+    ("attention_mma.hpp", "exists ? from : tokens.data_handle()"): "nothing is read through it then",
+    ("linear_mma.hpp", "exists ? from.pointer(first + row, own_feature)"): "nothing is read through it then",
     ("attention.hpp", "const T* const from = exists ?"): "nothing is read through it then",
     ("linear.hpp", "const bool more = k + depth < x.extent(1);"):
         "what is loaded beyond the end is 0, and nothing is computed with it",

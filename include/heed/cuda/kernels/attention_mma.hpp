@@ -501,13 +501,10 @@ struct AttentionMma {
         const Block here = *shared.here;
         Dropout dropout(static_cast<double>(call.options.dropout), call.options.dropout_seed, here.batch,
                         head_of(here, r), call.sequence(here.batch).offset + query_of(here, r));
-        // Four keys share their random words; whose two of them these are is known only now.
-        const Index key = here.origin + first + bit / 4 * 8 + context.lane() % 4 / 2 * 4;
-        float four[4] = {1, 1, 1, 1};
-        dropout.apply(four, 1, key & (far - 4), 4, 1.0F);
-        const bool later = context.lane() % 2 != 0;
-        kept |= ((later ? four[2] : four[0]) != 0 ? 1U : 0U) << bit;
-        kept |= ((later ? four[3] : four[1]) != 0 ? 2U : 0U) << bit;
+        float pair[2] = {1, 1};
+        dropout.apply(pair, 1, here.origin + first + bit / 4 * 8 + context.lane() % 4 * 2, 2, 1.0F);
+        kept |= (pair[0] != 0 ? 1U : 0U) << bit;
+        kept |= (pair[1] != 0 ? 2U : 0U) << bit;
       }
       HEED_DEVICE_UNROLL
       for (int j = 0; j < key_fragments; ++j) {
@@ -539,11 +536,11 @@ struct AttentionMma {
       }
     }
   }
-  // The same without what is masked. The weights of the warp's rows go where its queries were: −0 if masked.
+  // The same without what is masked. The weights of the warp's rows go where its queries were, which
+  // no one reads since the block's last barrier: −0 if masked.
   template <class Context>
   HEED_DEVICE static void add_special_values(Context& context, const Shared& shared, bool changed,
                                              const Weights& weights, Rows& result) {
-    context.sync_warp();  // its queries are no longer read
     HEED_DEVICE_UNROLL
     for (int i = 0; i < row_fragments; ++i) {
       const std::uint32_t all_masked = changed ? shared.masked[i * threads + context.thread()] : 0;
