@@ -87,5 +87,9 @@ TEST_CASE("AnyCore: is the core of the backend it is given") {
     CHECK(core->make_state(5).batch() == 5);
     ++number;
   });
+#if HEED_TEST_COMPILED
+  CHECK(number == 5);
+#else
   CHECK(number == 4);
+#endif
 }

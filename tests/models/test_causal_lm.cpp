@@ -217,7 +217,7 @@ TEST_CASE("CausalLM: calls that do not fit") {
         "heed: CausalLM::forward: valid: expected [2, 3] (batch, seq), got [2, 4]");
   heed::Workspace none;
   CHECK(text_of(logits, none) == "heed: CausalLM::forward: workspace: needs " +
-                                     std::to_string(model.workspace_size(cpu, caches, 3)) + " bytes, has 0");
+                                     std::to_string(model.workspace_size(cpu, 2, 3, 3)) + " bytes, has 0");
   CHECK(error_text([&] { model.forward(cpu, ids, logits, none); }) ==
         "heed: CausalLM::forward: workspace: needs " + std::to_string(model.workspace_size(cpu, 2, 3)) +
             " bytes, has 0");
