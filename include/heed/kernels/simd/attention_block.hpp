@@ -28,22 +28,6 @@
 
 namespace heed::inline HEED_ABI::impl {
 
-// Two partial softmaxes made one: α and β, by which the first one's and the second one's numbers are multiplied.
-template <class A>
-struct Merged {
-  simd::Vec<A> keep, take, maximum, sum;
-};
-
-template <class A>
-HEED_INLINE Merged<A> merge(simd::Vec<A> maximum, simd::Vec<A> sum, simd::Vec<A> other_maximum,
-                            simd::Vec<A> other_sum) noexcept {
-  const simd::Vec<A> most = simd::max(maximum, other_maximum);
-  const simd::Vec<A> subtracted = finite_maximum<A>(most);  // no key in either: −inf − −inf would be NaN
-  const simd::Vec<A> keep = simd::exp_difference(maximum - subtracted);
-  const simd::Vec<A> take = simd::exp_difference(other_maximum - subtracted);
-  return {keep, take, most, simd::fma(sum, keep, other_sum * take)};
-}
-
 // Product is simd::PanelProduct, or what stands for it.
 template <class T, class Modifier, class Product>
 class AttentionBlock {
@@ -124,20 +108,6 @@ class AttentionBlock {
     KeyRange all{0, 0};
     for (Index i = 0; i < count; ++i) all = join(all, columns(row + i, key));
     return all;
-  }
-
-  // The smallest range that holds both; an empty one is {0, 0}.
-  static KeyRange join(KeyRange a, KeyRange b) noexcept {
-    if (a.end == 0) return b;
-    if (b.end == 0) return a;
-    return {a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end};
-  }
-
-  // One row more attends these keys, or columns: what any and what all of them attend.
-  static void widen_to(KeyRange& some, KeyRange& every, KeyRange attended) noexcept {
-    some = join(some, attended);
-    if (attended.begin > every.begin) every.begin = attended.begin;
-    if (attended.end < every.end) every.end = attended.end;
   }
 
   void begin_rows() noexcept {

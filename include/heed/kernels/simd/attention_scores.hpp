@@ -242,4 +242,20 @@ void softmax_scores(const ScoreLanes<A>& scores, A* maximum, A* sum) noexcept {
     softmax_vectors<1>(scores.data + lane, scores.stride, scores.keys, maximum + lane, sum + lane);
 }
 
+// Two partial softmaxes made one: α and β, by which the first one's and the second one's numbers are multiplied.
+template <class A>
+struct Merged {
+  simd::Vec<A> keep, take, maximum, sum;
+};
+
+template <class A>
+HEED_INLINE Merged<A> merge(simd::Vec<A> maximum, simd::Vec<A> sum, simd::Vec<A> other_maximum,
+                            simd::Vec<A> other_sum) noexcept {
+  const simd::Vec<A> most = simd::max(maximum, other_maximum);
+  const simd::Vec<A> subtracted = finite_maximum<A>(most);  // no key in either: −inf − −inf would be NaN
+  const simd::Vec<A> keep = simd::exp_difference(maximum - subtracted);
+  const simd::Vec<A> take = simd::exp_difference(other_maximum - subtracted);
+  return {keep, take, most, simd::fma(sum, keep, other_sum * take)};
+}
+
 }  // namespace heed::inline HEED_ABI::impl

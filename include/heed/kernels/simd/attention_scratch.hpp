@@ -15,6 +15,20 @@ inline constexpr Index attention_part_rows = (simd::tile_rows<A> == 14 ? 4 : 6) 
 template <class A>
 inline constexpr Index attention_block_rows = 1024 / attention_part_rows<A>* attention_part_rows<A>;
 
+// The smallest range that holds both; an empty one is {0, 0}.
+HEED_INLINE KeyRange join(KeyRange a, KeyRange b) noexcept {
+  if (a.end == 0) return b;
+  if (b.end == 0) return a;
+  return {a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end};
+}
+
+// One row more attends these keys, or columns: what any and what all of them attend.
+HEED_INLINE void widen_to(KeyRange& some, KeyRange& every, KeyRange attended) noexcept {
+  some = join(some, attended);
+  if (attended.begin > every.begin) every.begin = attended.begin;
+  if (attended.end < every.end) every.end = attended.end;
+}
+
 // What is known about a part of a block's rows.
 struct AttentionPart {
   KeyRange some;   // holds what any row attends,
